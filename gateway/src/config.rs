@@ -25,6 +25,13 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The file system's directory for the objects' bytes.
     pub data_dir: PathBuf,
+    /// Domains below which buckets are hosts (`bucket.s3.example`). A request to any other host than these, an address,
+    /// `localhost`, the machine's own name and `path_style_hosts` is refused.
+    #[serde(default)]
+    pub domains: Vec<String>,
+    /// Further names of this service, where the bucket is in the path: those of load balancers.
+    #[serde(default)]
+    pub path_style_hosts: Vec<String>,
     /// The S3 region's name.
     #[serde(default = "default_region")]
     pub region: String,

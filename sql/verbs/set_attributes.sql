@@ -1,3 +1,10 @@
+--- Metadata in place of other metadata; NULL if there is none
+-- Names that begin with a colon are not the user's: headers that S3 keeps, and checksums. They stay unless they are named
+-- too; a null removes one.
+CREATE FUNCTION mantle.replaced_metadata(p_old jsonb, p_new jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE RETURN jsonb_strip_nulls(
+    coalesce((SELECT jsonb_object_agg(o.key, o.value) FROM jsonb_each(p_old) AS o WHERE o.key LIKE ':%'), '{}') || p_new);
+
 --- Changes attributes of one entry of a batch, a directory or an object
 -- Its name is latched, as for every mutation that reads an entry.
 CREATE FUNCTION mantle.set_attributes_one({set_attributes.parameters_of_one}) RETURNS mantle.outcome
@@ -32,7 +39,8 @@ BEGIN
     END IF;
     UPDATE mantle.meta m
        SET owner = coalesce(p_owner, m.owner), grp = coalesce(p_grp, m.grp), mode = coalesce(p_mode, m.mode),
-           user_metadata = coalesce(p_user_metadata, m.user_metadata), explicit = coalesce(p_explicit, m.explicit),
+           user_metadata = coalesce(mantle.replaced_metadata(m.user_metadata, p_user_metadata), m.user_metadata),
+           explicit = coalesce(p_explicit, m.explicit),
            version = v_new.version
      WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0
     RETURNING m.* INTO v_old;

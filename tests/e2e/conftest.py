@@ -14,6 +14,7 @@ from stack import secret
 from stack.stack import Stack
 from tests.support import stack_under_test
 from tests.support.rest import Rest
+from tests.support.s3_wire import Wire
 
 from .allowed_logs import ALLOWED_IN_FAULTS
 from .clients import await_all_ready, connect_as, s3_client
@@ -74,6 +75,20 @@ def oracle(stack: Stack, logs: LogWatch) -> Iterator[None]:
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")  # one snapshot, whatever the worker does
         problems = connection.execute("SELECT problem, ns, pid, name, detail FROM mantle.check()").fetchall()
     assert problems == []
+
+
+@pytest.fixture
+def wire(stack: Stack) -> Wire:
+    """Raw S3 requests."""
+    return Wire(stack)
+
+
+@pytest.fixture
+def key(wire: Wire, bucket: str) -> str:
+    """The target of an object that holds `old`."""
+    target = f"/{bucket}/k"
+    assert wire.call("PUT", target, b"old").status == 200
+    return target
 
 
 @pytest.fixture

@@ -6,15 +6,9 @@ import base64
 import json
 import uuid
 
-import botocore.auth
-import botocore.awsrequest
-import botocore.credentials
 import pytest
 
-from stack import secret
-from stack.layout import REGION
-
-UNSIGNED = "UNSIGNED-PAYLOAD"
+from tests.support.s3_wire import Wire
 
 
 def token(*content: bytes) -> str:
@@ -287,34 +281,11 @@ CHUNKED = [
 ]
 
 
-class Signer(botocore.auth.S3SigV4Auth):
-    """Signs the path as it is sent, with any claim about the payload."""
-
-    words = UNSIGNED
-
-    def payload(self, request):
-        return self.words
-
-
-def signed(stack, method: str, url: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
-    headers = {"x-amz-content-sha256": UNSIGNED, **headers}
-    request = botocore.awsrequest.AWSRequest(method, url, data=body, headers=headers)
-    keys = botocore.credentials.Credentials(
-        secret.read(stack.layout, "access_key"), secret.read(stack.layout, "secret_key")
-    )
-    signer = Signer(keys, "s3", REGION)
-    signer.words = headers["x-amz-content-sha256"]
-    signer.add_auth(request)
-    return dict(request.headers.items())
-
-
 @pytest.mark.parametrize(("method", "target", "headers", "body", "statuses"), S3)
 def test_s3_calls(stack, rest, s3, place, method, target, headers, body, statuses):
     s3.put_object(Bucket=place["ns"], Key="d/o", Body=b"content")
     target = "/" + filled(target, place)
-    answer = rest.call(
-        method, target, body or None, headers=signed(stack, method, stack.gateway.url + target, headers, body)
-    )
+    answer = rest.call(method, target, body or None, headers=Wire(stack).signed(method, target, headers))
     assert answer.status in statuses, answer
 
 
@@ -328,7 +299,7 @@ def test_broken_framing(stack, rest, place, body, payload, length):
         "x-amz-decoded-content-length": length,
         "Content-Encoding": "aws-chunked",
     }
-    answer = rest.call("PUT", target, body, headers=signed(stack, "PUT", stack.gateway.url + target, headers, body))
+    answer = rest.call("PUT", target, body, headers=Wire(stack).signed("PUT", target, headers))
     assert 400 <= answer.status < 500, answer
     assert not rest.exists(place["ns"], "d/n")
 

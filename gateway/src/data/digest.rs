@@ -1,14 +1,124 @@
-//! Digests of an object's bytes, compared with those that the client announced: Content-MD5 and `x-amz-checksum-*`, in
-//! headers or in a trailer, which is known only after the body has been read.
+//! Digests of bytes, compared with those that the client announced: Content-MD5 and `x-amz-checksum-*`, in headers or in
+//! a trailer, which is known only after the body has been read.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use md5::{Digest, Md5};
 use s3s::{
     TrailingHeaders,
-    checksum::ChecksumHasher,
-    crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Sha1, Sha256},
-    dto::Checksum,
+    crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme},
 };
+use xxhash_rust::{xxh3::Xxh3, xxh64::Xxh64};
+
+/// The checksums that S3 has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    Crc32,
+    Crc32c,
+    Crc64Nvme,
+    Sha1,
+    Sha256,
+    Sha512,
+    Md5,
+    Xxhash64,
+    Xxhash3,
+    Xxhash128,
+}
+
+impl Algorithm {
+    pub const ALL: [Self; 10] = [
+        Self::Crc32,
+        Self::Crc32c,
+        Self::Crc64Nvme,
+        Self::Sha1,
+        Self::Sha256,
+        Self::Sha512,
+        Self::Md5,
+        Self::Xxhash64,
+        Self::Xxhash3,
+        Self::Xxhash128,
+    ];
+
+    /// As in `x-amz-checksum-…`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Crc32 => "crc32",
+            Self::Crc32c => "crc32c",
+            Self::Crc64Nvme => "crc64nvme",
+            Self::Sha1 => "sha1",
+            Self::Sha256 => "sha256",
+            Self::Sha512 => "sha512",
+            Self::Md5 => "md5",
+            Self::Xxhash64 => "xxhash64",
+            Self::Xxhash3 => "xxhash3",
+            Self::Xxhash128 => "xxhash128",
+        }
+    }
+
+    /// The algorithm of a name in any case.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|algorithm| algorithm.name().eq_ignore_ascii_case(name))
+    }
+
+    fn hasher(self) -> Hasher {
+        match self {
+            Self::Crc32 => Hasher::Crc32(Crc32::new()),
+            Self::Crc32c => Hasher::Crc32c(Crc32c::new()),
+            Self::Crc64Nvme => Hasher::Crc64Nvme(Crc64Nvme::new()),
+            Self::Sha1 => Hasher::Sha1(s3s::crypto::Sha1::new()),
+            Self::Sha256 => Hasher::Sha256(sha2::Sha256::new()),
+            Self::Sha512 => Hasher::Sha512(sha2::Sha512::new()),
+            Self::Md5 => Hasher::Md5(Md5::new()),
+            Self::Xxhash64 => Hasher::Xxhash64(Xxh64::new(0)),
+            Self::Xxhash3 => Hasher::Xxhash3(Box::default()),
+            Self::Xxhash128 => Hasher::Xxhash128(Box::default()),
+        }
+    }
+}
+
+enum Hasher {
+    Crc32(Crc32),
+    Crc32c(Crc32c),
+    Crc64Nvme(Crc64Nvme),
+    Sha1(s3s::crypto::Sha1),
+    Sha256(sha2::Sha256),
+    Sha512(sha2::Sha512),
+    Md5(Md5),
+    Xxhash64(Xxh64),
+    Xxhash3(Box<Xxh3>),
+    Xxhash128(Box<Xxh3>),
+}
+
+impl Hasher {
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Crc32(hasher) => hasher.update(bytes),
+            Self::Crc32c(hasher) => hasher.update(bytes),
+            Self::Crc64Nvme(hasher) => hasher.update(bytes),
+            Self::Sha1(hasher) => hasher.update(bytes),
+            Self::Sha256(hasher) => hasher.update(bytes),
+            Self::Sha512(hasher) => hasher.update(bytes),
+            Self::Md5(hasher) => hasher.update(bytes),
+            Self::Xxhash64(hasher) => hasher.update(bytes),
+            Self::Xxhash3(hasher) | Self::Xxhash128(hasher) => hasher.update(bytes),
+        }
+    }
+
+    /// The digest, numbers with their highest byte first.
+    fn finish(self) -> Vec<u8> {
+        match self {
+            Self::Crc32(hasher) => hasher.finalize().as_ref().to_vec(),
+            Self::Crc32c(hasher) => hasher.finalize().as_ref().to_vec(),
+            Self::Crc64Nvme(hasher) => hasher.finalize().as_ref().to_vec(),
+            Self::Sha1(hasher) => hasher.finalize().as_ref().to_vec(),
+            Self::Sha256(hasher) => hasher.finalize().to_vec(),
+            Self::Sha512(hasher) => hasher.finalize().to_vec(),
+            Self::Md5(hasher) => hasher.finalize().to_vec(),
+            Self::Xxhash64(hasher) => hasher.digest().to_be_bytes().to_vec(),
+            Self::Xxhash3(hasher) => hasher.digest().to_be_bytes().to_vec(),
+            Self::Xxhash128(hasher) => hasher.digest128().to_be_bytes().to_vec(),
+        }
+    }
+}
 
 /// An announced digest that fails, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,87 +129,87 @@ pub enum Mismatch {
     Malformed(&'static str),
 }
 
-#[derive(Clone, Debug, Default)]
+/// The checksum of bytes that an object keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checksum {
+    pub algorithm: Algorithm,
+    /// Base64.
+    pub value: String,
+}
+
+#[derive(Clone, Debug)]
 pub struct Checksums {
     /// MD5, hexadecimal: the etag.
     pub md5: String,
-    /// Those that the client requested, base64.
-    pub others: Checksum,
+    /// The one that the client chose, or S3's default.
+    pub checksum: Checksum,
 }
 
+/// The digests that a client has announced for a body.
 #[derive(Default)]
 pub struct Expected {
     pub md5: Option<String>,
-    /// `x-amz-checksum-*`, by the name after the prefix (`crc32`, …); `None` if the trailer has the value.
-    pub others: Vec<(&'static str, Option<String>)>,
+    /// The checksum in a header, and that in the trailer, whose value is known at the end.
+    pub header: Option<(Algorithm, String)>,
+    pub in_trailer: Option<Algorithm>,
     pub trailer: Option<TrailingHeaders>,
 }
 
-/// The checksum algorithms that S3 has, as in the header's name.
-pub const ALGORITHMS: [&str; 5] = ["crc32", "crc32c", "crc64nvme", "sha1", "sha256"];
-
-pub struct Hasher {
+/// Computes what [`Expected`] demands.
+pub struct Hashers {
     md5: Md5,
-    others: ChecksumHasher,
+    algorithm: Algorithm,
+    checksum: Hasher,
 }
 
-impl Hasher {
+impl Hashers {
     pub fn update(&mut self, bytes: &[u8]) {
         self.md5.update(bytes);
-        self.others.update(bytes);
+        self.checksum.update(bytes);
     }
 }
 
-fn value_of<'a>(sums: &'a Checksum, algorithm: &str) -> Option<&'a str> {
-    match algorithm {
-        "crc32" => sums.checksum_crc32.as_deref(),
-        "crc32c" => sums.checksum_crc32c.as_deref(),
-        "crc64nvme" => sums.checksum_crc64nvme.as_deref(),
-        "sha1" => sums.checksum_sha1.as_deref(),
-        _ => sums.checksum_sha256.as_deref(),
+/// Compares a digest in base64 with one that was computed.
+fn compare(name: &'static str, announced: &str, computed: &[u8]) -> Result<(), Mismatch> {
+    match STANDARD.decode(announced) {
+        Ok(bytes) if bytes == computed => Ok(()),
+        Ok(bytes) if bytes.len() == computed.len() => Err(Mismatch::Wrong(name)),
+        _ => Err(Mismatch::Malformed(name)),
     }
-}
-
-/// Compares two digests in base64.
-fn compare(name: &'static str, announced: &str, computed: &str) -> Result<(), Mismatch> {
-    let length = |digest: &str| STANDARD.decode(digest).map(|bytes| bytes.len()).ok();
-    if length(announced) != length(computed) {
-        return Err(Mismatch::Malformed(name));
-    }
-    if announced == computed { Ok(()) } else { Err(Mismatch::Wrong(name)) }
 }
 
 impl Expected {
-    pub(super) fn hasher(&self) -> Hasher {
-        let wants = |name: &str| self.others.iter().any(|(algorithm, _)| *algorithm == name);
-        let others = ChecksumHasher {
-            crc32: wants("crc32").then(Crc32::new),
-            crc32c: wants("crc32c").then(Crc32c::new),
-            crc64nvme: wants("crc64nvme").then(Crc64Nvme::new),
-            sha1: wants("sha1").then(Sha1::new),
-            sha256: wants("sha256").then(Sha256::new),
-        };
-        Hasher { md5: Md5::new(), others }
+    pub fn hashers(&self) -> Hashers {
+        let algorithm = self.header.as_ref().map(|(algorithm, _)| *algorithm).or(self.in_trailer);
+        let algorithm = algorithm.unwrap_or(Algorithm::Crc64Nvme);
+        Hashers { md5: Md5::new(), algorithm, checksum: algorithm.hasher() }
     }
 
-    pub(super) fn check(&self, hasher: Hasher) -> Result<Checksums, Mismatch> {
-        let digest = hasher.md5.finalize();
+    pub fn check(&self, hashers: Hashers) -> Result<Checksums, Mismatch> {
+        let Hashers { md5, algorithm, checksum } = hashers;
+        let (md5, computed) = (md5.finalize(), checksum.finish());
         if let Some(announced) = &self.md5 {
-            compare("Content-MD5", announced, &STANDARD.encode(digest))?;
+            compare("Content-MD5", announced, &md5)?;
         }
-        let others = hasher.others.finalize();
-        for (algorithm, announced) in &self.others {
-            let announced = announced.clone().or_else(|| self.in_trailer(algorithm));
-            let announced = announced.ok_or(Mismatch::Malformed(algorithm))?;
-            compare(algorithm, &announced, value_of(&others, algorithm).unwrap_or_default())?;
+        if let Some((_, announced)) = &self.header {
+            compare(algorithm.name(), announced, &computed)?;
         }
-        Ok(Checksums { md5: hex::encode(digest), others })
+        if let Some(in_trailer) = self.in_trailer {
+            let announced = self.read_trailer(in_trailer).ok_or(Mismatch::Malformed(in_trailer.name()))?;
+            compare(in_trailer.name(), &announced, &computed)?;
+        }
+        Ok(Checksums { md5: hex::encode(md5), checksum: Checksum { algorithm, value: STANDARD.encode(computed) } })
     }
 
-    fn in_trailer(&self, algorithm: &str) -> Option<String> {
-        let name = format!("x-amz-checksum-{algorithm}");
+    fn read_trailer(&self, algorithm: Algorithm) -> Option<String> {
+        let name = format!("x-amz-checksum-{}", algorithm.name());
         let read = |headers: &http::HeaderMap| headers.get(&name)?.to_str().ok().map(|v| v.trim().to_owned());
         self.trailer.as_ref()?.read(read)?
+    }
+
+    /// Whether the client has announced any digest.
+    pub fn is_any(&self) -> bool {
+        self.md5.is_some() || self.header.is_some() || self.in_trailer.is_some()
     }
 }
 
@@ -108,23 +218,48 @@ mod tests {
     use super::*;
 
     fn check(expected: &Expected, bytes: &[u8]) -> Result<Checksums, Mismatch> {
-        let mut hasher = expected.hasher();
-        hasher.update(bytes);
-        expected.check(hasher)
+        let mut hashers = expected.hashers();
+        hashers.update(bytes);
+        expected.check(hashers)
+    }
+
+    /// Check values of the algorithms' specifications, for `123456789` or no bytes.
+    #[test]
+    fn each_algorithm_computes_its_published_value() {
+        for (name, bytes, hexadecimal) in [
+            ("crc32", "123456789", "cbf43926"),
+            ("crc32c", "123456789", "e3069283"),
+            ("crc64nvme", "123456789", "ae8b14860a799888"),
+            ("sha1", "", "da39a3ee5e6b4b0d3255bfef95601890afd80709"),
+            ("sha256", "", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
+            ("md5", "", "d41d8cd98f00b204e9800998ecf8427e"),
+            ("xxhash64", "", "ef46db3751d8e999"),
+            ("xxhash3", "", "2d06800538d394c2"),
+            ("xxhash128", "", "99aa06d3014798d86001c324468d497f"),
+        ] {
+            let algorithm = Algorithm::named(&name.to_ascii_uppercase()).unwrap();
+            let value = STANDARD.encode(hex::decode(hexadecimal).unwrap());
+            let expected = Expected { header: Some((algorithm, value.clone())), ..Expected::default() };
+            assert_eq!(check(&expected, bytes.as_bytes()).unwrap().checksum, Checksum { algorithm, value }, "{name}");
+            assert_eq!(check(&expected, b"other").unwrap_err(), Mismatch::Wrong(algorithm.name()));
+        }
+        assert_eq!(Algorithm::named("crc16"), None);
     }
 
     #[test]
     fn announced_digests_are_compared() {
-        assert_eq!(check(&Expected::default(), b"").unwrap().md5, "d41d8cd98f00b204e9800998ecf8427e");
+        let plain = check(&Expected::default(), b"").unwrap();
+        assert_eq!(
+            (plain.md5.as_str(), plain.checksum.algorithm),
+            ("d41d8cd98f00b204e9800998ecf8427e", Algorithm::Crc64Nvme)
+        );
         let md5 = |text: &str| Expected { md5: Some(text.to_owned()), ..Expected::default() };
         assert!(check(&md5("1B2M2Y8AsgTpgAmY7PhCfg=="), b"").is_ok());
         assert_eq!(check(&md5("1B2M2Y8AsgTpgAmY7PhCfg=="), b"x").unwrap_err(), Mismatch::Wrong("Content-MD5"));
         assert_eq!(check(&md5("1B2M"), b"").unwrap_err(), Mismatch::Malformed("Content-MD5"));
-        let crc = |text: &str| Expected { others: vec![("crc32", Some(text.to_owned()))], ..Expected::default() };
-        assert!(check(&crc("y/Q5Jg=="), b"123456789").is_ok());
-        assert_eq!(check(&crc("y/Q5Jg=="), b"12345678").unwrap_err(), Mismatch::Wrong("crc32"));
+        let crc = |text: &str| Expected { header: Some((Algorithm::Crc32, text.to_owned())), ..Expected::default() };
         assert_eq!(check(&crc("!"), b"").unwrap_err(), Mismatch::Malformed("crc32"));
-        let absent = Expected { others: vec![("sha1", None)], ..Expected::default() };
+        let absent = Expected { in_trailer: Some(Algorithm::Sha1), ..Expected::default() };
         assert_eq!(check(&absent, b"").unwrap_err(), Mismatch::Malformed("sha1"));
     }
 }

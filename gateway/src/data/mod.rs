@@ -20,7 +20,7 @@ use object_store::{
 };
 use uuid::Uuid;
 
-pub use self::digest::{ALGORITHMS, Checksums, Expected, Mismatch};
+pub use self::digest::{Algorithm, Checksum, Checksums, Expected, Mismatch};
 
 /// Larger objects are written in pieces of this size.
 const PIECE_BYTES: usize = 4 << 20;
@@ -112,7 +112,7 @@ impl DataStore {
     {
         let locator = new_locator();
         let path = path_of(&locator).map_err(UploadError::Store)?;
-        let mut hasher = expected.hasher();
+        let mut hashers = expected.hashers();
         let mut size = 0u64;
         let mut written = Written::now();
         let mut piece = BytesMut::new();
@@ -124,7 +124,7 @@ impl DataStore {
                 if size > size_max {
                     return Err(UploadError::TooLarge);
                 }
-                hasher.update(&chunk);
+                hashers.update(&chunk);
                 piece.extend_from_slice(&chunk);
                 if piece.len() >= PIECE_BYTES {
                     let parts = match &mut upload {
@@ -138,7 +138,7 @@ impl DataStore {
             Ok(())
         }
         .await;
-        let checked = received.and_then(|()| expected.check(hasher).map_err(UploadError::Mismatch));
+        let checked = received.and_then(|()| expected.check(hashers).map_err(UploadError::Mismatch));
         match (&checked, upload) {
             (Ok(_), Some(mut parts)) => {
                 if !piece.is_empty() {

@@ -1,6 +1,8 @@
 //! HTTP: one listener for the native API (`/v1`), the probes, and S3 (everything else). The dispatcher uses only the
 //! raw path, so that no router changes a key.
 
+mod drain;
+mod hosts;
 mod percent;
 mod probes;
 mod problem;
@@ -28,7 +30,11 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use tracing::{Instrument, Span};
 
-use self::{problem::Failure, request_context::RequestContext};
+use self::{
+    hosts::{Hosts, Style},
+    problem::Failure,
+    request_context::RequestContext,
+};
 use crate::{app::Gateway, auth::Credentials, config::Config, ops::sweep};
 
 /// Paths that monitoring calls all the time: they get no span.
@@ -42,6 +48,8 @@ pub(crate) struct App {
 #[derive(Clone)]
 struct Services {
     app: Arc<App>,
+    hosts: Arc<Hosts>,
+    region: Arc<str>,
     rest: Router,
     s3: S3Service,
 }
@@ -53,7 +61,7 @@ pub async fn serve(config: &Config, stop: impl Future<Output = ()> + Send + 'sta
     let gateway = Arc::new(Gateway::new(config)?);
     let listener = TcpListener::bind(config.listen).await?;
     tracing::info!(listen = %listener.local_addr()?, "the gateway answers");
-    let router = router(config, gateway.clone(), credentials);
+    let router = router(config, gateway.clone(), credentials)?;
     let _background = spawn_background_tasks(&gateway);
     // An answer is written in one piece. Waiting to fill a packet would take longer than the request.
     let listener = listener.tap_io(|stream| {
@@ -85,11 +93,13 @@ fn spawn_background_tasks(gateway: &Arc<Gateway>) -> JoinSet<()> {
     tasks
 }
 
-fn router(config: &Config, gateway: Arc<Gateway>, credentials: Arc<Credentials>) -> Router {
+fn router(config: &Config, gateway: Arc<Gateway>, credentials: Arc<Credentials>) -> anyhow::Result<Router> {
     let app = Arc::new(App { gateway, credentials });
+    let hosts = Arc::new(Hosts::new(&config.domains, &config.path_style_hosts)?);
     let rest = rest::router(app.clone());
-    let s3 = s3::service(&app, config, rest.clone());
-    Router::new().fallback(dispatch).with_state(Services { app, rest, s3 })
+    let s3 = s3::service(&app, config, hosts.clone(), rest.clone());
+    let services = Services { app, hosts, region: config.region.as_str().into(), rest, s3 };
+    Ok(Router::new().fallback(dispatch).with_state(services))
 }
 
 async fn dispatch(State(services): State<Services>, request: Request) -> Response<Body> {
@@ -98,17 +108,25 @@ async fn dispatch(State(services): State<Services>, request: Request) -> Respons
         path if PROBES.contains(&path) => Span::none(),
         _ => context.span(request.method().as_str(), request.headers()),
     };
-    answer(services, context, request).instrument(span).await
+    drain::answer(request, |request| answer(services, context, request)).instrument(span).await
 }
 
 async fn answer(services: Services, context: RequestContext, mut request: Request) -> Response<Body> {
     request.extensions_mut().insert(context.clone());
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let is_native = is_native(&path);
-    let response = match path.as_str() {
-        path if PROBES.contains(&path) => probe(&services, &context, &method, path).await,
+    let style = services.hosts.style_of(request.uri(), request.headers());
+    // Where the host's name has the bucket, the path is a key.
+    let in_host = matches!(style, Ok(Style::Virtual(_)));
+    let is_native = !in_host && is_native(&path);
+    let response = match (path.as_str(), style) {
+        (path, _) if !in_host && PROBES.contains(&path) => probe(&services, &context, &method, path).await,
+        (_, Err(refusal)) if is_native => Failure(refusal).into_response(),
+        (_, Err(refusal)) => s3::refused(&refusal, context.id()),
         _ if is_native && !s3::is_signed(&request) => native(&services.rest, request).await,
-        _ => s3(&services, request).await,
+        (_, Ok(style)) => {
+            request.extensions_mut().insert(style);
+            s3(&services, &context, request).await
+        }
     };
     let mut response = match response.extensions().get::<Failure>() {
         Some(Failure(error)) => problem::response(error, context.id()),
@@ -148,10 +166,13 @@ fn header_text(headers: &HeaderMap, name: impl AsHeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
-async fn s3(services: &Services, request: Request) -> Response<Body> {
+async fn s3(services: &Services, context: &RequestContext, request: Request) -> Response<Body> {
     let head = *request.method() == Method::HEAD;
-    let request = request.map(s3s::Body::http_body_unsync);
-    let mut response = match services.s3.call(request).await {
+    let answer = match s3::prepare(request, &services.region, context.id()) {
+        Ok(request) => services.s3.call(request).await,
+        Err(refusal) => Ok(refusal),
+    };
+    let mut response = match answer {
         Ok(response) => response,
         Err(cause) => {
             tracing::error!(?cause, "the S3 service failed");

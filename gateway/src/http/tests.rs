@@ -45,7 +45,7 @@ fn router(folder: &TempDir) -> Router {
     ))
     .unwrap();
     let credentials = Arc::new(Credentials::read(&credentials).unwrap());
-    super::router(&config, Arc::new(Gateway::new(&config).unwrap()), credentials)
+    super::router(&config, Arc::new(Gateway::new(&config).unwrap()), credentials).unwrap()
 }
 
 async fn ask(router: &Router, method: Method, target: &str, headers: &[(&str, &str)], body: &str) -> Answer {

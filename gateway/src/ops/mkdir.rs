@@ -1,9 +1,9 @@
 //! mkdir: resolves the parent, makes the directory with one SQL call, and waits until the index serves it.
 
-use mantle_types::{DirectoryId, Error, ErrorCode, Result, name::Path};
-use serde_json::Value;
+use mantle_types::{DirectoryId, Error, ErrorCode, NamespaceId, Result, name::Path};
+use serde_json::{Map, Value};
 
-use super::{directory_name, locate::Purpose, restarts::Restarts};
+use super::{directory_name, locate::Purpose, restarts::Restarts, set_attributes::Attributes, stat::Naming};
 use crate::{
     app::{Call, DIRECTORY_MODE, Gateway},
     hash::RequestHash,
@@ -16,6 +16,8 @@ pub struct Mkdir {
     /// An existing directory is a success.
     pub exist_ok: bool,
     pub user_metadata: Option<Value>,
+    /// The metadata replaces that of an existing directory.
+    pub replaces_metadata: bool,
 }
 
 impl Gateway {
@@ -59,12 +61,36 @@ impl Gateway {
             match code {
                 // One stream has both in commit order, so the parents appear before the directory.
                 None => return awaited.acknowledge(&written).await.map(|()| written.id.as_directory()),
-                Some(ErrorCode::AlreadyExists) if options.exist_ok => return Ok(written.id.as_directory()),
+                Some(ErrorCode::AlreadyExists) if options.exist_ok => {
+                    if options.replaces_metadata {
+                        self.replace_metadata(call, namespace, key, options.user_metadata).await?;
+                    }
+                    return Ok(written.id.as_directory());
+                }
                 Some(code @ ErrorCode::AlreadyExists) => {
                     return Err(Error::new(code, format!("the directory `{}/` exists", path.components().join("/"))));
                 }
                 Some(code) => restarts.after(self, code.into()).await?,
             }
         }
+    }
+
+    /// Replaces the metadata of a directory that exists, as a step of the request.
+    async fn replace_metadata(&self, call: &Call, namespace: &str, key: &str, new: Option<Value>) -> Result<()> {
+        let empty = || Value::Object(Map::new());
+        let old = self.stat(call, namespace, key, Naming::Either).await?.entry.user_metadata.unwrap_or_else(empty);
+        let mut new = new.unwrap_or_else(empty);
+        if old == new {
+            return Ok(());
+        }
+        if let (Value::Object(old), Value::Object(new)) = (old, &mut new) {
+            // A null removes a name that the user does not own; the others go by themselves.
+            let gone: Vec<_> =
+                old.into_iter().filter(|(name, _)| name.starts_with(':') && !new.contains_key(name)).collect();
+            new.extend(gone.into_iter().map(|(name, _)| (name, Value::Null)));
+        }
+        let step = Call { request: call.step(NamespaceId(0), "metadata", 0).request, ..call.clone() };
+        let attributes = Attributes { user_metadata: Some(new), ..Attributes::default() };
+        self.set_attributes(&step, namespace, key, &attributes).await.map(drop)
     }
 }

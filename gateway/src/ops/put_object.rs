@@ -9,7 +9,7 @@ use mantle_types::{Error, ErrorCode, Result, name::Path};
 use serde_json::Value;
 
 use super::{
-    locate::{Purpose, Reached},
+    locate::{Purpose, Reached, whole},
     restarts::Restarts,
 };
 use crate::{
@@ -64,6 +64,9 @@ impl Gateway {
             false => {
                 let found = self.search(&call.caller, namespace, parents, Purpose::Lookup).await;
                 let reached = found.map_err(UploadError::Store)?;
+                if matches!(reached, Reached::Part { is_object: true, .. }) {
+                    whole(reached, parents, true).map_err(UploadError::Store)?;
+                }
                 let (Reached::All(directory) | Reached::Part { deepest: directory, .. }) = reached;
                 directory.check_change(&call.caller).map_err(UploadError::Store)?;
                 Some(reached)

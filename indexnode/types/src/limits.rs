@@ -33,6 +33,8 @@ limits! {
     OBJECT_BYTES_MAX: u64 = 1 << 48;
     /// Longest data locator, in bytes. Locators are in a PostgreSQL index, which refuses values over a third of a page.
     LOCATOR_BYTES_MAX: usize = 2048;
+    /// Most bytes of the names and values of an entry's user metadata (as in S3).
+    USER_METADATA_BYTES_MAX: usize = 2048;
     /// Most elements of one SQL batch.
     BATCH_ELEMENTS_MAX: usize = 16_384;
     /// Most latches that one batch takes: 512 entries in as many directories. PostgreSQL's lock table needs room for them in

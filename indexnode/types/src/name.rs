@@ -5,7 +5,13 @@ use crate::{
     limits::{KEY_BYTES_MAX, NAME_BYTES_MAX, NAMESPACE_BYTES_MAX, NAMESPACE_BYTES_MIN, PATH_DEPTH_MAX},
 };
 
-/// Checks one component: not empty, `.` or `..`, no `/` or NUL, at most [`NAME_BYTES_MAX`] bytes.
+/// A character that an XML document can hold (XML 1.0, section 2.2): names and messages travel in documents.
+pub fn is_xml(character: char) -> bool {
+    !matches!(character, '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}')
+}
+
+/// Checks one component: not empty, `.` or `..`, no `/`, no character that XML cannot hold, at most [`NAME_BYTES_MAX`]
+/// bytes. One such character would make every listing of the directory unreadable for S3 clients.
 pub fn check_name(name: &str) -> Result<()> {
     let why = match name {
         "" => "a path component is empty (a doubled or leading slash)",
@@ -13,6 +19,7 @@ pub fn check_name(name: &str) -> Result<()> {
         ".." => "`..` is not a name",
         _ if name.contains('\0') => "a name contains NUL",
         _ if name.contains('/') => "a name contains a slash",
+        _ if !name.chars().all(is_xml) => "a name contains a control character, U+FFFE or U+FFFF",
         _ => return check_length("a name", name.len(), "bytes", NAME_BYTES_MAX, ErrorCode::NameTooLong),
     };
     Err(Error::new(ErrorCode::InvalidName, why))
@@ -34,7 +41,7 @@ pub struct Path<'a> {
 
 impl<'a> Path<'a> {
     /// Parses a key. A trailing slash names a directory; the empty key is the root. Refuses a leading slash, an empty
-    /// component, `.`, `..`, NUL, and keys, names and depths over their limits.
+    /// component, `.`, `..`, characters that XML cannot hold, and keys, names and depths over their limits.
     pub fn parse(key: &'a str) -> Result<Self> {
         check_length("the key", key.len(), "bytes", KEY_BYTES_MAX, ErrorCode::KeyTooLong)?;
         if key.is_empty() {

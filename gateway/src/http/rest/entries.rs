@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use mantle_types::{Error, ErrorCode, Result};
+use mantle_types::{Error, ErrorCode, Result, limits::USER_METADATA_BYTES_MAX};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -19,8 +19,6 @@ use crate::{
 
 /// Largest mode: `rwxrwxrwx`.
 const MODE_MAX: u16 = 0o777;
-/// Most user metadata, names and values. S3 answers it in the response's headers, which clients bound.
-const USER_METADATA_BYTES_MAX: usize = 8 << 10;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -7,7 +7,7 @@ use axum::{
 use chrono::{DateTime, Utc};
 use mantle_types::EntryId;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{http::problem::Failure, store::Entry};
 
@@ -48,7 +48,10 @@ pub struct EntryView {
     #[serde(skip_serializing_if = "Option::is_none")]
     content_type: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    user_metadata: Option<Value>,
+    user_metadata: Option<Map<String, Value>>,
+    /// What S3 keeps besides: headers (`cache-control`, …), and `checksum-` with the algorithm.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    headers: Option<Map<String, Value>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     created: Option<DateTime<Utc>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,6 +62,7 @@ impl EntryView {
     /// The entry at `path`. Directories' paths end in a slash; the root's is empty.
     pub fn new(path: String, entry: Entry) -> Self {
         let directory = entry.is_directory();
+        let (user_metadata, headers) = split_metadata(entry.user_metadata);
         Self {
             kind: if directory { "directory" } else { "object" },
             name: entry.name.trim_end_matches('/').to_owned(),
@@ -74,11 +78,26 @@ impl EntryView {
             has_data: (!directory).then_some(entry.locator.is_some()),
             etag: entry.etag,
             content_type: entry.content_type,
-            user_metadata: entry.user_metadata,
+            user_metadata,
+            headers,
             created: entry.created,
             modified: entry.modified,
         }
     }
+}
+
+/// User metadata, and what is kept besides it: its names begin with a colon.
+fn split_metadata(kept: Option<Value>) -> (Option<Map<String, Value>>, Option<Map<String, Value>>) {
+    let Some(Value::Object(kept)) = kept else { return (None, None) };
+    let (mut user, mut headers) = (Map::new(), Map::new());
+    for (name, value) in kept {
+        match name.strip_prefix(':') {
+            Some(header) => headers.insert(header.to_owned(), value),
+            None => user.insert(name, value),
+        };
+    }
+    let some = |map: Map<String, Value>| (!map.is_empty()).then_some(map);
+    (some(user), some(headers))
 }
 
 /// The path of an entry; the request may have left out a directory's slash.

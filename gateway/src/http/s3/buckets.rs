@@ -3,13 +3,18 @@
 use s3s::{
     S3Response,
     dto::{
-        Bucket, BucketLocationConstraint, CreateBucketInput, CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput,
-        GetBucketLocationInput, GetBucketLocationOutput, GetBucketVersioningInput, GetBucketVersioningOutput,
-        HeadBucketInput, HeadBucketOutput, ListBucketsInput, ListBucketsOutput, Owner,
+        Bucket, BucketLocationConstraint, CreateBucketConfiguration, CreateBucketInput, CreateBucketOutput,
+        DeleteBucketInput, DeleteBucketOutput, GetBucketLocationInput, GetBucketLocationOutput,
+        GetBucketVersioningInput, GetBucketVersioningOutput, HeadBucketInput, HeadBucketOutput, ListBucketsInput,
+        ListBucketsOutput, Owner,
     },
 };
 
-use super::{S3Operations, entry::timestamp, errors::Answer};
+use super::{
+    S3Operations,
+    entry::timestamp,
+    errors::{Answer, Refusal, bad_request},
+};
 use crate::app::Call;
 
 /// The region whose location constraint S3 leaves empty.
@@ -40,10 +45,23 @@ impl S3Operations {
     }
 
     pub(super) async fn create_bucket(&self, call: &Call, input: CreateBucketInput) -> Answer<CreateBucketOutput> {
+        self.check_location(input.create_bucket_configuration.as_ref())?;
         let name = input.bucket;
         let location = format!("/{name}");
         self.mutate(call, |gateway, call| async move { gateway.create_namespace(&call, &name, None).await }).await?;
         Ok(S3Response::new(CreateBucketOutput { location: Some(location) }))
+    }
+
+    /// A bucket can only be made in this service's region.
+    fn check_location(&self, asked: Option<&CreateBucketConfiguration>) -> Result<(), Refusal> {
+        let asked = asked.and_then(|asked| asked.location_constraint.as_ref()).map(|region| region.as_str());
+        match asked.filter(|region| *region != self.region) {
+            None | Some("") => Ok(()),
+            Some(region) => {
+                let message = format!("The specified location-constraint is not valid: `{region}`");
+                Err(bad_request("InvalidLocationConstraint", message).into())
+            }
+        }
     }
 
     pub(super) async fn head_bucket(&self, call: &Call, input: HeadBucketInput) -> Answer<HeadBucketOutput> {

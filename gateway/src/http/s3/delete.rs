@@ -10,10 +10,7 @@ use s3s::{
     },
 };
 
-use super::{
-    S3Operations,
-    errors::{Answer, not_offered},
-};
+use super::{S3Operations, errors::Answer};
 use crate::app::Call;
 
 /// Most keys of one DeleteObjects, as in S3.
@@ -37,9 +34,6 @@ impl S3Operations {
     }
 
     pub(super) async fn delete_object(&self, call: &Call, input: DeleteObjectInput) -> Answer<DeleteObjectOutput> {
-        if input.version_id.is_some() || input.if_match.is_some() || input.if_match_size.is_some() {
-            return Err(not_offered(CONDITIONS).into());
-        }
         self.delete_key(call, input.bucket, input.key).await?;
         Ok(S3Response::new(DeleteObjectOutput::default()))
     }
@@ -56,7 +50,11 @@ impl S3Operations {
             // Each key is a request of its own, under an id derived from the batch's.
             let call = Call { request: call.step(NamespaceId(0), &object.key, 0).request, ..call.clone() };
             let key = object.key;
-            let answer = match object.version_id.is_some() || object.e_tag.is_some() || object.size.is_some() {
+            let answer = match object.version_id.is_some()
+                || object.e_tag.is_some()
+                || object.size.is_some()
+                || object.last_modified_time.is_some()
+            {
                 true => Err(Error::new(ErrorCode::NotImplemented, CONDITIONS)),
                 false => self.delete_key(&call, bucket.clone(), key.clone()).await,
             };

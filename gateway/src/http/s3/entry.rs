@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SubsecRound, Utc};
 use s3s::dto::{ETag, Timestamp};
 
 use crate::store::Entry;
@@ -23,8 +23,9 @@ pub(super) fn size(entry: &Entry) -> u64 {
     if entry.is_directory() { 0 } else { entry.size }
 }
 
+/// In whole seconds, as HTTP's headers have it: the same in every answer.
 pub(super) fn timestamp(time: DateTime<Utc>) -> Timestamp {
-    SystemTime::from(time).into()
+    SystemTime::from(time.trunc_subsecs(0)).into()
 }
 
 /// The time of an entry that has none: some clients fail without one.

@@ -1,7 +1,10 @@
 //! Errors in S3's form. Code and status come from the error table. Errors of S3's own protocol (digests, ranges, body
 //! lengths) keep S3's codes.
 
-use mantle_types::{Error, ErrorCode};
+use std::borrow::Cow;
+
+use http::StatusCode;
+use mantle_types::{Error, ErrorCode, name::is_xml};
 use s3s::{S3Error, S3ErrorCode, S3Response};
 use uuid::Uuid;
 
@@ -32,18 +35,35 @@ pub(super) fn code(name: &str) -> S3ErrorCode {
     code
 }
 
+/// The text without characters that no XML document can hold: a message may quote what a client sent.
+pub(super) fn printable(text: &str) -> Cow<'_, str> {
+    match text.chars().all(is_xml) {
+        true => Cow::Borrowed(text),
+        false => text.chars().map(|c| if is_xml(c) { c } else { char::REPLACEMENT_CHARACTER }).collect(),
+    }
+}
+
 /// An error of the error table, with the request's id.
 pub(super) fn s3_error(error: &Error, request_id: Uuid) -> S3Error {
     let row = error.code().row();
-    let mut converted = S3Error::with_message(code(row.s3), error.detail().to_owned());
+    let mut converted = S3Error::with_message(code(row.s3), printable(error.detail()).into_owned());
     converted.set_status_code(status::of(error.code()));
     converted.set_request_id(request_id.to_string());
     converted
 }
 
 /// A feature of S3 that this service does not have.
-pub(super) fn not_offered(message: &'static str) -> S3Error {
+pub(super) fn not_offered(message: impl Into<Cow<'static, str>>) -> S3Error {
+    let message = printable(&message.into()).into_owned();
     let mut error = S3Error::with_message(S3ErrorCode::NotImplemented, message);
     error.set_status_code(status::of(ErrorCode::NotImplemented));
+    error
+}
+
+/// An error with status 400, also for codes that `s3s` does not know.
+pub(super) fn bad_request(name: &str, message: impl Into<Cow<'static, str>>) -> S3Error {
+    let message = printable(&message.into()).into_owned();
+    let mut error = S3Error::with_message(code(name), message);
+    error.set_status_code(StatusCode::BAD_REQUEST);
     error
 }

@@ -6,18 +6,18 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::{HeaderMap, HeaderName, HeaderValue};
-use mantle_types::{Error, ErrorCode};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use mantle_types::Error;
 use s3s::{
-    S3Response,
-    dto::{GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Range as AskedRange, StreamingBlob},
+    S3Error, S3ErrorCode, S3Response,
+    dto::{ChecksumMode, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, StreamingBlob},
 };
 
 use super::{
-    S3Operations,
-    conditions::Conditions,
+    S3Operations, checksums,
+    conditions::{Choice, Conditions},
     entry::{etag, md5, size, timestamp},
-    errors::{Answer, Refusal, not_offered},
+    errors::{self, Answer, Refusal},
     metadata,
 };
 use crate::{app::Call, store::Entry};
@@ -28,18 +28,47 @@ const SIZE_HEADER: HeaderName = HeaderName::from_static("x-mantle-size");
 const DEFAULT_TYPE: &str = "binary/octet-stream";
 const DIRECTORY_TYPE: &str = "application/x-directory";
 
-/// The range of bytes to send, and the Content-Range header if it is only a part.
-fn select(
-    entry: &Entry,
-    conditions: &Conditions<'_>,
-    range: Option<AskedRange>,
-) -> Result<(Range<u64>, Option<String>), Refusal> {
-    conditions.check(md5(entry), entry.last_modified().map(timestamp).as_ref())?;
-    let size = size(entry);
-    let Some(range) = range else { return Ok((0..size, None)) };
-    let chosen = range.check(size).map_err(|_| Error::from(ErrorCode::InvalidRange))?;
-    let header = format!("bytes {}-{}/{size}", chosen.start, chosen.end.saturating_sub(1));
-    Ok((chosen, Some(header)))
+/// The bytes to send, and the Content-Range header if they are a part.
+fn select(entry: &Entry, conditions: &Conditions) -> Result<(Range<u64>, Option<String>), Refusal> {
+    let (etag, size) = (md5(entry), size(entry));
+    let modified = entry.last_modified().map(|time| time.timestamp());
+    conditions.check(etag, modified).map_err(|error| with_headers(error, entry))?;
+    match conditions.choose(size, etag, modified) {
+        Ok(Choice::Whole) => Ok((0..size, None)),
+        Ok(Choice::Range(chosen)) => {
+            let header = format!("bytes {}-{}/{size}", chosen.start, chosen.end.saturating_sub(1));
+            Ok((chosen, Some(header)))
+        }
+        Err(error) => Err(beyond(&error, size).into()),
+    }
+}
+
+/// The headers that a cache needs with the answer that its copy is still good (RFC 9110, section 15.4.5).
+fn with_headers(mut error: S3Error, entry: &Entry) -> S3Error {
+    if *error.code() == S3ErrorCode::NotModified {
+        let mut headers = HeaderMap::new();
+        let mut add = |name, value: Option<String>| {
+            headers.extend(value.and_then(|value| HeaderValue::try_from(value).ok()).map(|value| (name, value)));
+        };
+        add(header::ETAG, md5(entry).map(|etag| format!("\"{etag}\"")));
+        add(header::LAST_MODIFIED, entry.last_modified().map(|time| httpdate::fmt_http_date(time.into())));
+        let kept = entry.user_metadata.as_ref();
+        add(header::CACHE_CONTROL, metadata::standard(kept, metadata::CACHE_CONTROL));
+        add(header::EXPIRES, metadata::standard(kept, metadata::EXPIRES));
+        error.set_headers(headers);
+    }
+    error
+}
+
+/// The error of a range that the object does not have, with the size that it has.
+fn beyond(error: &Error, size: u64) -> S3Error {
+    let row = error.code().row();
+    let mut converted = S3Error::with_message(errors::code(row.s3), error.detail().to_owned());
+    converted.set_status_code(StatusCode::RANGE_NOT_SATISFIABLE);
+    converted.set_headers(HeaderMap::from_iter(
+        HeaderValue::try_from(format!("bytes */{size}")).ok().map(|value| (header::CONTENT_RANGE, value)),
+    ));
+    converted
 }
 
 fn describe(entry: &Entry, bytes: &Range<u64>, content_range: Option<String>) -> (HeadObjectOutput, HeaderMap) {
@@ -61,40 +90,69 @@ fn describe(entry: &Entry, bytes: &Range<u64>, content_range: Option<String>) ->
     (output, headers)
 }
 
-/// The conditions of GetObject or HeadObject. Refuses parts and versions, which are not offered.
-macro_rules! conditions {
-    ($input:expr) => {{
-        if $input.part_number.is_some() || $input.version_id.is_some() {
-            return Err(not_offered("parts and versions are not offered").into());
-        }
-        Conditions {
-            if_match: $input.if_match.as_ref(),
-            if_none_match: $input.if_none_match.as_ref(),
-            if_modified_since: $input.if_modified_since.as_ref(),
-            if_unmodified_since: $input.if_unmodified_since.as_ref(),
+/// The headers that a client demands of the answer (`response-content-type`, …) instead of those that are kept.
+macro_rules! override_headers {
+    ($output:expr, $input:expr) => {{
+        let (output, input) = (&mut $output, &mut $input);
+        let replace = |kept: &mut Option<String>, asked: &mut Option<String>| {
+            if asked.is_some() {
+                *kept = asked.take();
+            }
+        };
+        replace(&mut output.cache_control, &mut input.response_cache_control);
+        replace(&mut output.content_disposition, &mut input.response_content_disposition);
+        replace(&mut output.content_encoding, &mut input.response_content_encoding);
+        replace(&mut output.content_language, &mut input.response_content_language);
+        replace(&mut output.content_type, &mut input.response_content_type);
+        if let Some(expires) = input.response_expires.take() {
+            output.expires = Some(expires);
         }
     }};
 }
 
+/// The checksum is told to clients that ask for it, and only with the whole object.
+fn add_checksum(headers: &mut HeaderMap, entry: &Entry, mode: Option<&ChecksumMode>, is_part: bool) {
+    if mode.is_some() && !is_part {
+        headers.extend(
+            metadata::checksum(entry.user_metadata.as_ref()).as_ref().map(checksums::headers).unwrap_or_default(),
+        );
+    }
+}
+
 impl S3Operations {
-    pub(super) async fn head_object(&self, call: &Call, input: HeadObjectInput) -> Answer<HeadObjectOutput> {
-        let conditions = conditions!(input);
+    pub(super) async fn head_object(
+        &self,
+        call: &Call,
+        mut input: HeadObjectInput,
+        extensions: Extensions,
+    ) -> Answer<HeadObjectOutput> {
+        let conditions = extensions.get::<Conditions>().cloned().unwrap_or_default();
         let entry = self.gateway.head_object(call, &input.bucket, &input.key).await?;
-        let (bytes, content_range) = select(&entry, &conditions, input.range)?;
-        let status = content_range.as_ref().map(|_| http::StatusCode::PARTIAL_CONTENT);
-        let (output, headers) = describe(&entry, &bytes, content_range);
-        Ok(S3Response { status, ..S3Response::with_headers(output, headers) })
+        let (bytes, content_range) = select(&entry, &conditions)?;
+        let is_part = content_range.is_some();
+        let (mut output, mut headers) = describe(&entry, &bytes, content_range);
+        override_headers!(output, input);
+        add_checksum(&mut headers, &entry, input.checksum_mode.as_ref(), is_part);
+        Ok(S3Response::with_headers(output, headers))
     }
 
-    pub(super) async fn get_object(&self, call: &Call, input: GetObjectInput) -> Answer<GetObjectOutput> {
-        let conditions = conditions!(input);
+    pub(super) async fn get_object(
+        &self,
+        call: &Call,
+        mut input: GetObjectInput,
+        extensions: Extensions,
+    ) -> Answer<GetObjectOutput> {
+        let conditions = extensions.get::<Conditions>().cloned().unwrap_or_default();
         let choose = |entry: &Entry| {
-            let (bytes, header) = select(entry, &conditions, input.range)?;
+            let (bytes, header) = select(entry, &conditions)?;
             Ok::<_, Refusal>((bytes.clone(), (bytes, header)))
         };
         let (entry, (bytes, content_range), stream) =
             self.gateway.get_object(call, &input.bucket, &input.key, choose).await?;
-        let (head, headers) = describe(&entry, &bytes, content_range);
+        let is_part = content_range.is_some();
+        let (mut head, mut headers) = describe(&entry, &bytes, content_range);
+        override_headers!(head, input);
+        add_checksum(&mut headers, &entry, input.checksum_mode.as_ref(), is_part);
         let output = GetObjectOutput {
             body: Some(StreamingBlob::wrap(SyncStream(parking_lot::Mutex::new(stream)))),
             accept_ranges: head.accept_ranges,

@@ -1,11 +1,11 @@
 //! ListObjectsV2 and ListObjects.
 
-use mantle_types::{Error, ErrorCode, Result, limits::LIST_KEYS_MAX};
+use mantle_types::{Error, ErrorCode, Result, limits::LIST_KEYS_MAX, name::is_xml};
 use s3s::{
     S3Response,
     dto::{
-        CommonPrefix, EncodingType, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output,
-        Object, ObjectStorageClass,
+        ChecksumAlgorithm, ChecksumType, CommonPrefix, EncodingType, ListObjectsInput, ListObjectsOutput,
+        ListObjectsV2Input, ListObjectsV2Output, Object, ObjectStorageClass,
     },
 };
 
@@ -13,6 +13,7 @@ use super::{
     S3Operations,
     entry::{epoch, etag, size, timestamp},
     errors::Answer,
+    metadata,
 };
 use crate::{
     app::Call,
@@ -52,6 +53,16 @@ fn limit(asked: Option<i32>) -> Result<usize> {
     Ok(limit.min(LIST_KEYS_MAX))
 }
 
+/// An error for a text that the answer repeats and no document can hold. No key has such characters.
+fn check_texts(texts: [&str; 3]) -> Result<()> {
+    match texts.into_iter().flat_map(str::chars).all(is_xml) {
+        true => Ok(()),
+        false => {
+            Err(Error::new(ErrorCode::InvalidArgument, "prefix, delimiter and marker must not have control characters"))
+        }
+    }
+}
+
 /// `None` for an empty list: S3 leaves it out.
 fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
     (!list.is_empty()).then_some(list)
@@ -59,8 +70,13 @@ fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
 
 impl S3Operations {
     fn object(&self, encoding: KeyEncoding, key: String, entry: &Entry, with_owner: bool) -> Object {
+        let checksum = metadata::checksum(entry.user_metadata.as_ref());
+        let checksum = checksum.map(|checksum| checksum.algorithm.name().to_ascii_uppercase());
+        let checksum_type = checksum.as_ref().map(|_| ChecksumType::FULL_OBJECT);
         Object {
             key: Some(encoding.write(key)),
+            checksum_algorithm: checksum.map(|algorithm| vec![ChecksumAlgorithm::from(algorithm)]),
+            checksum_type: checksum_type.map(|kind| ChecksumType::from_static(kind)),
             e_tag: etag(entry),
             last_modified: Some(entry.last_modified().map_or_else(epoch, timestamp)),
             owner: with_owner.then(|| self.owner(entry.permission.owner)),
@@ -85,6 +101,7 @@ impl S3Operations {
         let encoding = KeyEncoding::of(input.encoding_type.as_ref())?;
         let limit = limit(input.max_keys)?;
         let (prefix, delimiter) = (input.prefix.unwrap_or_default(), input.delimiter.unwrap_or_default());
+        check_texts([&prefix, &delimiter, input.start_after.as_deref().unwrap_or_default()])?;
         let after = match (&input.continuation_token, &input.start_after) {
             (Some(token), _) => decode_token(token)?,
             (None, Some(key)) => After::client(key, &prefix, &delimiter),
@@ -116,6 +133,7 @@ impl S3Operations {
         let limit = limit(input.max_keys)?;
         let (prefix, delimiter) = (input.prefix.unwrap_or_default(), input.delimiter.unwrap_or_default());
         let marker = input.marker.unwrap_or_default();
+        check_texts([&prefix, &delimiter, &marker])?;
         let after = After::client(&marker, &prefix, &delimiter);
         let query = Query { prefix: &prefix, delimiter: &delimiter, after, limit };
         let Page { items, next } = self.gateway.list_keys(call, &input.bucket, &query).await?;

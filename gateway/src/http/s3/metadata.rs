@@ -2,23 +2,40 @@
 //! headers that S3 stores (Cache-Control, …) are user metadata too, under names that begin with a colon, which no
 //! header's name can.
 
+use mantle_types::limits::USER_METADATA_BYTES_MAX;
+use s3s::S3Error;
 use s3s::dto::{HeadObjectOutput, Metadata, PutObjectInput, Timestamp, TimestampFormat};
 use serde_json::{Map, Value};
 
-const CACHE_CONTROL: &str = ":cache-control";
+use super::errors::bad_request;
+use crate::data::{Algorithm, Checksum};
+
+pub(super) const CACHE_CONTROL: &str = ":cache-control";
 const CONTENT_DISPOSITION: &str = ":content-disposition";
 const CONTENT_ENCODING: &str = ":content-encoding";
 const CONTENT_LANGUAGE: &str = ":content-language";
-const EXPIRES: &str = ":expires";
+pub(super) const EXPIRES: &str = ":expires";
 /// Encoding of the upload's framing, not of the object.
 const FRAMING: &str = "aws-chunked";
 
+/// The beginning of the name under which an object's checksum is kept, before its algorithm.
+const CHECKSUM: &str = ":checksum-";
+
 /// The metadata of a PutObject; `None` if it has none.
-pub(super) fn of_put(input: &PutObjectInput) -> Option<Value> {
+///
+/// # Errors
+/// `MetadataTooLarge`.
+pub(super) fn of_put(input: &PutObjectInput) -> Result<Option<Value>, S3Error> {
     let user = input.metadata.iter().flatten();
+    let bytes: usize = user.clone().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > USER_METADATA_BYTES_MAX {
+        let message = "Your metadata headers exceed the maximum allowed metadata size";
+        return Err(bad_request("MetadataTooLarge", message));
+    }
     let mut map: Map<_, _> = user.map(|(name, value)| (name.clone(), Value::String(value.clone()))).collect();
     let encoding = input.content_encoding.as_deref().map(|value| {
-        let parts = value.split(',').map(str::trim).filter(|part| !part.is_empty() && *part != FRAMING);
+        let parts =
+            value.split(',').map(str::trim).filter(|part| !part.is_empty() && !part.eq_ignore_ascii_case(FRAMING));
         parts.collect::<Vec<_>>().join(",")
     });
     let standard = [
@@ -31,13 +48,36 @@ pub(super) fn of_put(input: &PutObjectInput) -> Option<Value> {
     for (name, value) in standard {
         map.extend(value.map(|value| (name.to_owned(), Value::String(value))));
     }
-    (!map.is_empty()).then_some(Value::Object(map))
+    Ok((!map.is_empty()).then_some(Value::Object(map)))
+}
+
+/// Metadata with the checksum of the bytes.
+pub(super) fn with_checksum(metadata: Option<Value>, checksum: &Checksum) -> Value {
+    let mut map = match metadata {
+        Some(Value::Object(map)) => map,
+        _ => Map::new(),
+    };
+    map.insert(format!("{CHECKSUM}{}", checksum.algorithm.name()), Value::String(checksum.value.clone()));
+    Value::Object(map)
+}
+
+/// The checksum that is kept with an object; older objects have none.
+pub(super) fn checksum(kept: Option<&Value>) -> Option<Checksum> {
+    kept?.as_object()?.iter().find_map(|(name, value)| {
+        let algorithm = Algorithm::named(name.strip_prefix(CHECKSUM)?)?;
+        Some(Checksum { algorithm, value: value.as_str()?.to_owned() })
+    })
 }
 
 fn http_date(time: &Timestamp) -> Option<String> {
     let mut text = Vec::new();
     time.format(TimestampFormat::HttpDate, &mut text).ok()?;
     String::from_utf8(text).ok()
+}
+
+/// One of the standard headers that are kept with an object.
+pub(super) fn standard(kept: Option<&Value>, name: &str) -> Option<String> {
+    kept?.get(name)?.as_str().map(str::to_owned)
 }
 
 pub(super) fn add_to(output: &mut HeadObjectOutput, kept: Option<&Value>) {
@@ -69,11 +109,11 @@ mod tests {
             ..PutObjectInput::default()
         };
         let mut output = HeadObjectOutput::default();
-        add_to(&mut output, of_put(&input).as_ref());
+        add_to(&mut output, of_put(&input).unwrap().as_ref());
         assert_eq!(output.metadata, input.metadata);
         assert_eq!(output.content_encoding.as_deref(), Some("gzip"));
         assert_eq!(output.cache_control.as_deref(), Some("no-store"));
         let framed = PutObjectInput { content_encoding: Some(FRAMING.to_owned()), ..PutObjectInput::default() };
-        assert_eq!(of_put(&framed), None);
+        assert_eq!(of_put(&framed).unwrap(), None);
     }
 }

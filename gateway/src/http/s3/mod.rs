@@ -1,41 +1,62 @@
-//! S3, through the `s3s` crate. `s3s` verifies signatures and documents; this module maps operations to use cases. The
-//! gateway refuses other features as NotImplemented: the `S3` trait's defaults refuse other operations, and
-//! [`route`] refuses unknown subresources and parameters.
+//! S3, through the `s3s` crate. `s3s` verifies signatures and documents; this module maps operations to use cases. What
+//! `s3s` would ignore is refused before: [`authentication`] checks the form of a signature, [`operation`] parameters and
+//! headers.
 
+mod authentication;
 mod buckets;
+mod checksums;
 mod conditions;
 mod delete;
+mod document;
 mod entry;
 mod errors;
+mod framing;
 mod get;
+mod headers;
 mod listing;
 mod metadata;
+mod operation;
+mod presigned;
 mod put;
 mod route;
 
 use std::sync::Arc;
 
-use axum::{Router, extract::Request, http::header};
+use axum::{Router, body::Body, extract::Request, http::header};
+use mantle_types::{Caller, Error, ErrorCode};
 use s3s::{
-    S3, S3Request, S3Response, S3Result,
+    S3, S3Error, S3Request, S3Response, S3Result,
     config::{S3Config, StaticConfigProvider},
     dto,
+    host::{S3Host, VirtualHost},
     service::{S3Service, S3ServiceBuilder},
     validation::NameValidation,
 };
+use uuid::Uuid;
 
 use self::errors::{Answer, s3_error};
-use super::{App, header_text, request_context::RequestContext};
+use super::{
+    App, header_text,
+    hosts::{Hosts, Style},
+    request_context::RequestContext,
+};
 use crate::{
     app::{Call, Gateway},
-    auth::{Credentials, SecretKeys},
+    auth::SecretKeys,
     config::Config,
     disconnect::run_detached,
 };
 
+/// The owner of the bucket, as ListBuckets answers it.
+const EXPECTED_OWNER: &str = "x-amz-expected-bucket-owner";
+
+/// Of the service that verifies signatures: [`route`] takes every request.
+struct NoOperations;
+
+impl S3 for NoOperations {}
+
 struct S3Operations {
     gateway: Arc<Gateway>,
-    credentials: Arc<Credentials>,
     region: String,
     owner_name: String,
 }
@@ -50,25 +71,75 @@ impl NameValidation for AnyName {
     }
 }
 
+/// Reads the bucket from the host's name, as the dispatcher has.
+struct HostNames(Arc<Hosts>);
+
+impl S3Host for HostNames {
+    fn parse_host_header<'a>(&'a self, host: &'a str) -> S3Result<VirtualHost<'a>> {
+        match self.0.style(host) {
+            Some(Style::Path) => Ok(VirtualHost::new(host)),
+            Some(Style::Virtual(bucket)) => Ok(VirtualHost::new(host).with_bucket(bucket)),
+            None => Err(s3s::s3_error!(InvalidRequest, "The host is not one of this service's names.")),
+        }
+    }
+}
+
 /// Builds the service. `native` answers calls of the native API with an S3 signature.
-pub(super) fn service(app: &App, config: &Config, native: Router) -> S3Service {
-    let mut builder = S3ServiceBuilder::new(S3Operations {
+pub(super) fn service(app: &App, config: &Config, hosts: Arc<Hosts>, native: Router) -> S3Service {
+    let mut settings = S3Config::default();
+    settings.xml_max_body_size = config.limits.document_bytes_max;
+    let settings = Arc::new(StaticConfigProvider::new(Arc::new(settings)));
+    let mut dispatch = S3ServiceBuilder::new(S3Operations {
         gateway: app.gateway.clone(),
-        credentials: app.credentials.clone(),
         region: config.region.clone(),
         owner_name: config.owner_name.clone(),
     });
-    let mut settings = S3Config::default();
-    settings.xml_max_body_size = config.limits.document_bytes_max;
-    builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(settings))));
-    builder.set_auth(SecretKeys(app.credentials.clone()));
-    builder.set_validation(AnyName);
-    builder.set_route(route::Route {
+    dispatch.set_config(settings.clone());
+    dispatch.set_validation(AnyName);
+    dispatch.set_host(HostNames(hosts.clone()));
+    let mut verifying = S3ServiceBuilder::new(NoOperations);
+    verifying.set_config(settings);
+    verifying.set_auth(SecretKeys(app.credentials.clone()));
+    verifying.set_validation(AnyName);
+    verifying.set_host(HostNames(hosts));
+    verifying.set_route(route::Route {
         native,
         credentials: app.credentials.clone(),
-        document_bytes_max: config.limits.document_bytes_max as u64,
+        dispatch: dispatch.build(),
+        document_bytes_max: config.limits.document_bytes_max,
     });
-    builder.build()
+    verifying.build()
+}
+
+/// A request as `s3s` takes it, or the answer to one that is refused before.
+#[expect(clippy::result_large_err, reason = "both are a whole HTTP message")]
+pub(super) fn prepare(
+    request: Request,
+    region: &str,
+    id: Uuid,
+) -> Result<http::Request<s3s::Body>, http::Response<s3s::Body>> {
+    let (mut parts, body) = request.into_parts();
+    headers::join_repeated(&mut parts.headers);
+    let checked = authentication::check(&parts, region).and_then(|()| presigned::add_headers(&mut parts));
+    match checked {
+        Ok(()) => Ok(http::Request::from_parts(parts, s3s::Body::http_body_unsync(body))),
+        Err(error) => Err(response(error, id)),
+    }
+}
+
+/// The answer to a request that names an unknown host.
+pub(super) fn refused(error: &mantle_types::Error, id: Uuid) -> http::Response<Body> {
+    response(s3_error(error, id), id).map(Body::new)
+}
+
+fn response(mut error: S3Error, id: Uuid) -> http::Response<s3s::Body> {
+    error.set_request_id(id.to_string());
+    error.to_http_response().unwrap_or_else(|cause| {
+        tracing::error!(?cause, "an error document cannot be written");
+        let mut empty = http::Response::new(s3s::Body::empty());
+        *empty.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
+        empty
+    })
 }
 
 /// Whether the request has an S3 signature in its header. The gateway does not offer presigned native calls.
@@ -77,9 +148,23 @@ pub(super) fn is_signed(request: &Request) -> bool {
 }
 
 impl S3Operations {
-    fn authenticate<T>(&self, request: &S3Request<T>, context: &RequestContext) -> mantle_types::Result<Call> {
-        let access_key = request.credentials.as_ref().map(|credentials| credentials.access_key.as_str());
-        context.call(self.credentials.by_access_key(access_key.unwrap_or_default())?)
+    /// The call of the caller whom [`route`] found.
+    fn authenticate<T>(request: &S3Request<T>, context: &RequestContext) -> mantle_types::Result<Call> {
+        let caller = request.extensions.get::<Caller>().cloned();
+        context.call(caller.ok_or(ErrorCode::Unauthenticated)?)
+    }
+
+    /// An error if the client expects another owner of the bucket than it has.
+    async fn check_owner<T>(&self, request: &S3Request<T>) -> mantle_types::Result<()> {
+        let Some(expected) = request.headers.get(EXPECTED_OWNER) else { return Ok(()) };
+        let Some(bucket) = operation::bucket(&request.uri, request.extensions.get()) else { return Ok(()) };
+        let owner = self.gateway.store.namespace(&bucket).await?.map(|namespace| namespace.owner.to_string());
+        match owner {
+            // Each operation says itself that there is no such bucket.
+            None => Ok(()),
+            Some(owner) if expected.to_str().is_ok_and(|expected| expected == owner) => Ok(()),
+            Some(_) => Err(Error::new(ErrorCode::AccessDenied, "the bucket belongs to another owner than expected")),
+        }
     }
 
     /// Runs a mutation to its end, even when the client disconnects.
@@ -108,7 +193,8 @@ macro_rules! operations {
                 async fn $verb(&self, request: S3Request<dto::$input>) -> S3Result<S3Response<dto::$output>> {
                     let context = RequestContext::of(&request.extensions, &request.headers);
                     context.set_verb(stringify!($verb));
-                    let call = self.authenticate(&request, &context).map_err(|e| s3_error(&e, context.id()))?;
+                    let call = Self::authenticate(&request, &context).map_err(|e| s3_error(&e, context.id()))?;
+                    self.check_owner(&request).await.map_err(|e| s3_error(&e, context.id()))?;
                     let answer: Answer<dto::$output> = self.$verb(&call, request.input $(, request.$part)*).await;
                     answer.map_err(|refusal| refusal.into_s3(context.id()))
                 }
@@ -132,9 +218,9 @@ operations! {
     delete_bucket: DeleteBucketInput -> DeleteBucketOutput;
     get_bucket_location: GetBucketLocationInput -> GetBucketLocationOutput;
     get_bucket_versioning: GetBucketVersioningInput -> GetBucketVersioningOutput;
-    put_object: PutObjectInput with headers with trailing_headers -> PutObjectOutput;
-    get_object: GetObjectInput -> GetObjectOutput;
-    head_object: HeadObjectInput -> HeadObjectOutput;
+    put_object: PutObjectInput with headers with extensions -> PutObjectOutput;
+    get_object: GetObjectInput with extensions -> GetObjectOutput;
+    head_object: HeadObjectInput with extensions -> HeadObjectOutput;
     delete_object: DeleteObjectInput -> DeleteObjectOutput;
     delete_objects: DeleteObjectsInput -> DeleteObjectsOutput;
     list_objects: ListObjectsInput -> ListObjectsOutput;

@@ -1,159 +1,78 @@
-//! Calls that must not reach the dispatch of `s3s`. It ignores unknown query parameters, so `PUT key?renameObject`
-//! would become an empty PutObject and destroy the object. So every parameter that is not known to be harmless for the
-//! call is refused. Native calls with an S3 signature go to the native API once `s3s` has verified the signature.
+//! What happens to a request once `s3s` has verified its signature. A native call goes to the native API. Every other is
+//! checked here, and goes to a second service of `s3s`, which reads it and calls the operation. Between the two a request
+//! can be changed without breaking its signature: what `s3s` would misread is taken out.
 
 use std::sync::Arc;
 
 use axum::{
     Router,
     body::Body,
-    http::{Extensions, HeaderMap, Method, Request, Uri, header},
+    http::{Extensions, HeaderMap, Method, Request, StatusCode, Uri, header},
 };
-use futures::StreamExt;
-use s3s::{S3Error, S3Request, S3Response, S3Result, route::S3Route, s3_error};
+use mantle_types::Caller;
+use s3s::{S3Error, S3Request, S3Response, S3Result, TrailingHeaders, route::S3Route, s3_error, service::S3Service};
 
-use super::errors::not_offered;
+use super::{
+    checksums,
+    conditions::{self, Conditions},
+    document, errors,
+    framing::Framing,
+    operation::{self, Level, Operation, level},
+};
 use crate::{
     auth::Credentials,
-    http::{header_text, is_native, native, request_context::RequestContext},
+    http::{header_text, hosts::Style, is_native, native, request_context::RequestContext},
 };
 
-/// Parameters of authentication and of client libraries, allowed on any call.
-const ANYWHERE: &[&str] = &[
-    "x-id",
-    "x-amz-algorithm",
-    "x-amz-credential",
-    "x-amz-date",
-    "x-amz-expires",
-    "x-amz-signedheaders",
-    "x-amz-signature",
-    "x-amz-content-sha256",
-    "x-amz-user-agent",
-    "x-amz-checksum-mode",
-    "x-amz-sdk-checksum-algorithm",
-    "awsaccesskeyid",
-    "signature",
-    "expires",
-];
-
-const LIST_BUCKETS: &[&str] = &["bucket-region", "continuation-token", "max-buckets", "prefix"];
-
-const GET_BUCKET: &[&str] = &[
-    "list-type",
-    "prefix",
-    "delimiter",
-    "max-keys",
-    "continuation-token",
-    "start-after",
-    "encoding-type",
-    "fetch-owner",
-    "marker",
-    "location",
-    "versioning",
-];
-
-const GET_OBJECT: &[&str] = &[
-    "response-cache-control",
-    "response-content-disposition",
-    "response-content-encoding",
-    "response-content-language",
-    "response-content-type",
-    "response-expires",
-];
-
-/// The depth of the path.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Level {
-    Root,
-    Bucket,
-    Object,
+fn is_virtual(extensions: &Extensions) -> bool {
+    matches!(extensions.get(), Some(Style::Virtual(_)))
 }
 
-fn level(path: &str) -> Level {
-    match path.strip_prefix('/').unwrap_or(path).split_once('/') {
-        None if path.len() <= 1 => Level::Root,
-        None | Some((_, "")) => Level::Bucket,
-        Some(_) => Level::Object,
-    }
-}
-
-fn allowed(method: &Method, level: Level) -> &'static [&'static str] {
-    match (method.as_str(), level) {
-        ("GET", Level::Root) => LIST_BUCKETS,
-        ("GET", Level::Bucket) => GET_BUCKET,
-        ("GET" | "HEAD", Level::Object) => GET_OBJECT,
-        ("POST", Level::Bucket) => &["delete"],
-        _ => &[],
-    }
-}
-
-/// Whether the request has a parameter or header that its call does not know.
-fn unknown(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
-    if headers.contains_key("x-amz-rename-source") {
-        return true;
-    }
-    let allowed = allowed(method, level(uri.path()));
-    uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()).any(|pair| {
-        // A known name is never escaped.
-        let name = pair.split_once('=').map_or(pair, |(name, _)| name);
-        let lower = name.to_ascii_lowercase();
-        !allowed.contains(&name) && !ANYWHERE.contains(&lower.as_str()) && !lower.starts_with("x-amz-checksum-")
-    })
-}
+/// The trailer of a body, once the body has been read.
+#[derive(Clone)]
+pub(super) struct Trailer(pub(super) Option<TrailingHeaders>);
 
 pub(super) struct Route {
     pub(super) native: Router,
     pub(super) credentials: Arc<Credentials>,
-    pub(super) document_bytes_max: u64,
+    /// Reads requests and calls operations, without looking at signatures.
+    pub(super) dispatch: S3Service,
+    pub(super) document_bytes_max: usize,
 }
 
-/// The error of a bucket's call whose document is, or may be, too large. `s3s` would read it up to its limit and report
-/// an internal error.
-fn oversized(uri: &Uri, headers: &HeaderMap, bytes_max: u64) -> Option<S3Error> {
-    if level(uri.path()) == Level::Object {
+/// The error of a call whose document is, or may be, too large.
+fn oversized(uri: &Uri, headers: &HeaderMap, in_host: bool, bytes_max: usize) -> Option<S3Error> {
+    if level(uri.path(), in_host) == Level::Object {
         return None;
     }
     if !headers.contains_key(header::CONTENT_LENGTH) {
         return headers.contains_key(header::TRANSFER_ENCODING).then(|| s3_error!(MissingContentLength));
     }
-    let length = header_text(headers, header::CONTENT_LENGTH).and_then(|text| text.parse::<u64>().ok());
+    let length = header_text(headers, header::CONTENT_LENGTH).and_then(|text| text.parse::<usize>().ok());
     let is_over = length.is_none_or(|length| length > bytes_max);
     is_over.then(|| s3_error!(MaxMessageLengthExceeded, "The document is over this service's limit."))
 }
 
-/// Drain at most READ_OVER × limit bytes of a rejected body, so that the client reads our error.
-const READ_OVER: u64 = 4;
-
-async fn drain(mut body: s3s::Body, bytes_max: u64) {
-    let mut bytes = 0;
-    while bytes < bytes_max
-        && let Some(Ok(chunk)) = body.next().await
-    {
-        bytes += chunk.len() as u64;
-    }
+/// The target without the parameters of a signature, which would be verified again, and without `partNumber`.
+fn without_signature(uri: &Uri) -> Uri {
+    let pairs = uri.query().unwrap_or_default().split('&').filter(|pair| {
+        let name = pair.split_once('=').map_or(*pair, |(name, _)| name);
+        let is_of_signature = name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("x-amz-"));
+        !pair.is_empty() && !is_of_signature && name != "partNumber"
+    });
+    let query = pairs.collect::<Vec<_>>().join("&");
+    let target = if query.is_empty() { uri.path().to_owned() } else { format!("{}?{query}", uri.path()) };
+    // A part of a valid target is valid.
+    target.parse().unwrap_or_else(|_| uri.clone())
 }
 
-#[async_trait::async_trait]
-impl S3Route for Route {
-    fn is_match(&self, method: &Method, uri: &Uri, headers: &HeaderMap, _: &mut Extensions) -> bool {
-        is_native(uri.path())
-            || unknown(method, uri, headers)
-            || oversized(uri, headers, self.document_bytes_max).is_some()
-    }
+fn part_number(uri: &Uri) -> Option<String> {
+    let mut pairs = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
+    pairs.find(|(name, _)| name == "partNumber").map(|(_, value)| value.into_owned())
+}
 
-    async fn call(&self, request: S3Request<s3s::Body>) -> S3Result<S3Response<s3s::Body>> {
-        if !is_native(request.uri.path()) {
-            if let Some(context) = request.extensions.get::<RequestContext>() {
-                context.set_verb("not_offered");
-            }
-            if let Some(error) = oversized(&request.uri, &request.headers, self.document_bytes_max) {
-                drain(request.input, READ_OVER * self.document_bytes_max).await;
-                return Err(error);
-            }
-            return Err(not_offered("a subresource, parameter or header of the request is not offered"));
-        }
-        let access_key = request.credentials.as_ref().map(|c| c.access_key.clone()).unwrap_or_default();
-        let caller = self.credentials.by_access_key(&access_key).map_err(|_| s3_error!(InvalidAccessKeyId))?;
+impl Route {
+    async fn native(&self, request: S3Request<s3s::Body>, caller: Caller) -> S3Response<s3s::Body> {
         let mut call = Request::new(Body::new(request.input));
         *call.method_mut() = request.method;
         *call.uri_mut() = request.uri;
@@ -164,7 +83,97 @@ impl S3Route for Route {
         let mut converted = S3Response::with_status(s3s::Body::http_body_unsync(body), parts.status);
         converted.headers = parts.headers;
         converted.extensions = parts.extensions;
+        converted
+    }
+
+    /// Checks a request.
+    fn check(&self, request: &S3Request<s3s::Body>) -> S3Result<(&'static Operation, Conditions)> {
+        let in_host = is_virtual(&request.extensions);
+        let operation = operation::check(&request.method, &request.uri, &request.headers, in_host)?;
+        if let Some(error) = oversized(&request.uri, &request.headers, in_host, self.document_bytes_max) {
+            return Err(error);
+        }
+        let part = part_number(&request.uri).filter(|_| operation.is_read());
+        Ok((operation, Conditions::read(&request.headers, part.as_deref())?))
+    }
+
+    async fn s3(&self, request: S3Request<s3s::Body>, caller: Caller) -> S3Result<S3Response<s3s::Body>> {
+        let (operation, conditions) = self.check(&request)?;
+        let S3Request { mut input, method, uri, mut headers, mut extensions, trailing_headers, .. } = request;
+        if let Some(elements) = operation.document() {
+            let expected = checksums::announced(&headers, trailing_headers.clone())?;
+            if operation.demands_digest() && !expected.is_any() {
+                let missing = "Missing required header for this request: Content-MD5 OR x-amz-checksum-*";
+                return Err(errors::bad_request("InvalidRequest", missing));
+            }
+            let framing = Framing::of(&headers);
+            let read = document::read(input, self.document_bytes_max, expected, || framing.failure()).await?;
+            let plain = document::plain(&read, elements)?;
+            headers.insert(header::CONTENT_LENGTH, plain.len().into());
+            input = s3s::Body::from(plain);
+        }
+        for name in conditions::HEADERS.into_iter().chain([header::AUTHORIZATION]) {
+            headers.remove(name);
+        }
+        let failed = conditions.clone();
+        extensions.insert(caller);
+        extensions.insert(conditions);
+        extensions.insert(Trailer(trailing_headers));
+        let mut call = Request::new(input);
+        *call.method_mut() = method;
+        *call.uri_mut() = without_signature(&uri);
+        *call.headers_mut() = headers;
+        *call.extensions_mut() = extensions;
+        let answer = self.dispatch.call(call).await.map_err(|cause| {
+            tracing::error!(?cause, "the S3 dispatch failed");
+            s3_error!(InternalError)
+        })?;
+        let (parts, body) = answer.into_parts();
+        let mut converted = S3Response::with_status(body, parts.status);
+        converted.headers = parts.headers;
+        converted.extensions = parts.extensions;
+        // `s3s` answers HEAD with 200 in any case.
+        if operation.is_read() && parts.status.is_success() && converted.headers.contains_key(header::CONTENT_RANGE) {
+            converted.status = Some(StatusCode::PARTIAL_CONTENT);
+        }
+        if parts.status == StatusCode::PRECONDITION_FAILED
+            && let Some(condition) = failed.first_name()
+        {
+            name_condition(&mut converted, condition);
+        }
         Ok(converted)
+    }
+}
+
+/// Adds the condition that failed to an error document, as S3 does.
+fn name_condition(answer: &mut S3Response<s3s::Body>, condition: &str) {
+    let Some(document) = answer.output.bytes() else { return };
+    let Ok(text) = std::str::from_utf8(&document) else { return };
+    let with = text.replacen("</Error>", &format!("<Condition>{condition}</Condition></Error>"), 1);
+    answer.headers.insert(header::CONTENT_LENGTH, with.len().into());
+    answer.output = s3s::Body::from(with);
+}
+
+#[async_trait::async_trait]
+impl S3Route for Route {
+    fn is_match(&self, _: &Method, _: &Uri, _: &HeaderMap, _: &mut Extensions) -> bool {
+        true
+    }
+
+    async fn call(&self, request: S3Request<s3s::Body>) -> S3Result<S3Response<s3s::Body>> {
+        let access_key = request.credentials.as_ref().map(|c| c.access_key.clone()).unwrap_or_default();
+        let caller = self.credentials.by_access_key(&access_key).map_err(|_| s3_error!(InvalidAccessKeyId))?;
+        if !is_virtual(&request.extensions) && is_native(request.uri.path()) {
+            return Ok(self.native(request, caller).await);
+        }
+        let context = request.extensions.get::<RequestContext>().cloned();
+        self.s3(request, caller).await.map_err(|mut error| {
+            if let Some(context) = context {
+                context.set_verb("not_offered");
+                error.set_request_id(context.id().to_string());
+            }
+            error
+        })
     }
 }
 
@@ -172,30 +181,11 @@ impl S3Route for Route {
 mod tests {
     use super::*;
 
-    fn refused(method: Method, target: &str) -> bool {
-        unknown(&method, &target.parse().unwrap(), &HeaderMap::new())
-    }
-
-    #[test]
-    fn unknown_subresources_are_refused() {
-        for query in ["renameObject", "renameObject=", "acl", "tagging", "uploads", "new"] {
-            assert!(refused(Method::PUT, &format!("/b/k?{query}")), "{query}");
-        }
-        assert!(refused(Method::GET, "/b?acl"));
-        assert!(refused(Method::GET, "/b?list-type=2&surprise=1"));
-        assert!(refused(Method::GET, "/b/k?versionId=3"));
-        assert!(refused(Method::DELETE, "/b?policy"));
-        assert!(refused(Method::PUT, "/b/k?%72enameObject"));
-        let mut headers = HeaderMap::new();
-        headers.insert("x-amz-rename-source", "/b/k".parse().unwrap());
-        assert!(unknown(&Method::PUT, &Uri::from_static("/b/k"), &headers));
-    }
-
     #[test]
     fn documents_are_bounded_and_objects_are_not() {
         let code = |target: &str, name: &'static str, value: &str| {
             let headers = HeaderMap::from_iter([(name.parse().unwrap(), value.parse().unwrap())]);
-            oversized(&target.parse().unwrap(), &headers, 100).map(|error| error.code().as_str().to_owned())
+            oversized(&target.parse().unwrap(), &headers, false, 100).map(|error| error.code().as_str().to_owned())
         };
         assert_eq!(code("/b?delete", "content-length", "100"), None);
         assert_eq!(code("/b/k", "content-length", "101"), None);
@@ -210,14 +200,15 @@ mod tests {
     }
 
     #[test]
-    fn known_parameters_pass() {
-        assert!(!refused(Method::PUT, "/b/k?x-id=PutObject"));
-        assert!(!refused(Method::GET, "/?x-id=ListBuckets"));
-        assert!(!refused(Method::GET, "/b?list-type=2&prefix=&delimiter=%2F&encoding-type=url"));
-        assert!(!refused(Method::GET, "/b/?location"));
-        assert!(!refused(Method::GET, "/b?versioning"));
-        assert!(!refused(Method::POST, "/b?delete"));
-        assert!(!refused(Method::GET, "/b/k?AWSAccessKeyId=a&Signature=b&Expires=1"));
-        assert!(!refused(Method::GET, "/b/k?X-Amz-Algorithm=a&X-Amz-Signature=b&response-content-type=c"));
+    fn the_dispatch_sees_no_signature() {
+        for (target, left) in [
+            ("/b/k", "/b/k"),
+            ("/b/k%2F?X-Amz-Signature=1&x-amz-acl=private", "/b/k%2F"),
+            ("/b?list-type=2&X-Amz-Date=1&prefix=x-amz-a", "/b?list-type=2&prefix=x-amz-a"),
+            ("/b/k?partNumber=1&response-expires=0", "/b/k?response-expires=0"),
+        ] {
+            assert_eq!(without_signature(&target.parse().unwrap()), left);
+        }
+        assert_eq!(part_number(&Uri::from_static("/b/k?partNumber=7")).as_deref(), Some("7"));
     }
 }

@@ -1,0 +1,140 @@
+//! What a service leaves of a request's body. A client that still sends when the connection closes may never see the answer,
+//! and on a connection that stays open the rest would be taken for the next request. So the rest is read, within bounds, or
+//! the answer says that the connection closes.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use axum::{
+    body::{Body, BodyDataStream, Bytes, HttpBody},
+    extract::Request,
+    http::{HeaderValue, Response, Version, header},
+};
+use futures::StreamExt;
+use hyper::body::{Frame, SizeHint};
+use parking_lot::Mutex;
+use tokio::time::timeout;
+
+/// Most bytes that are read in vain, and how long that may take.
+const BYTES_MAX: usize = 16 << 20;
+const TIME_MAX: Duration = Duration::from_secs(5);
+
+/// A body that goes back when its reader drops it.
+struct Lent {
+    body: Option<Body>,
+    rest: Rest,
+}
+
+/// The rest of a body, once its reader is done.
+#[derive(Clone, Default)]
+struct Rest(Arc<Mutex<Returned>>);
+
+#[derive(Default)]
+struct Returned {
+    body: Option<Body>,
+    /// The reader has asked for bytes. Until then a client that waits for `100 Continue` sends none.
+    is_begun: bool,
+}
+
+impl HttpBody for Lent {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        self.rest.0.lock().is_begun = true;
+        match &mut self.body {
+            Some(body) => Pin::new(body).poll_frame(cx),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(HttpBody::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map(HttpBody::size_hint).unwrap_or_default()
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.rest.0.lock().body = self.body.take();
+    }
+}
+
+/// Answers a request, and then deals with what the service has left of its body.
+pub async fn answer<Answer>(request: Request, service: impl FnOnce(Request) -> Answer) -> Response<Body>
+where
+    Answer: Future<Output = Response<Body>>,
+{
+    let rest = Rest::default();
+    let (version, waits) = (request.version(), request.headers().contains_key(header::EXPECT));
+    let lent = rest.clone();
+    let mut response = service(request.map(|body| Body::new(Lent { body: Some(body), rest: lent }))).await;
+    let Returned { body, is_begun } = std::mem::take(&mut *rest.0.lock());
+    let Some(body) = body.filter(|body| !body.is_end_stream()) else { return response };
+    let is_read = (is_begun || !waits) && timeout(TIME_MAX, read(body.into_data_stream())).await.unwrap_or(false);
+    if !is_read && version <= Version::HTTP_11 {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// Reads a body in vain; false if it is too long or breaks off.
+async fn read(mut body: BodyDataStream) -> bool {
+    let mut bytes = 0;
+    while let Some(chunk) = body.next().await {
+        let Ok(chunk) = chunk else { return false };
+        bytes += chunk.len();
+        if bytes > BYTES_MAX {
+            return false;
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(chunks: usize, expects: bool) -> (Request, Arc<Mutex<usize>>) {
+        let read = Arc::new(Mutex::new(0));
+        let counted = read.clone();
+        let chunks = futures::stream::iter(0..chunks).map(move |_| {
+            *counted.lock() += 1;
+            Ok::<_, std::io::Error>(Bytes::from_static(&[0; 1 << 20]))
+        });
+        let mut request = Request::new(Body::from_stream(chunks));
+        if expects {
+            request.headers_mut().insert(header::EXPECT, HeaderValue::from_static("100-continue"));
+        }
+        (request, read)
+    }
+
+    async fn refuse(request: Request) -> Response<Body> {
+        drop(request);
+        Response::new(Body::empty())
+    }
+
+    #[tokio::test]
+    async fn the_rest_is_read_within_bounds() {
+        for (chunks, read_max, closes) in [(0, 0, false), (8, 8, false), (1000, 17, true)] {
+            let (request, read) = request(chunks, false);
+            let response = answer(request, refuse).await;
+            assert_eq!(*read.lock(), read_max);
+            assert_eq!(response.headers().contains_key(header::CONNECTION), closes, "{chunks}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_waits_is_not_invited() {
+        let (request, read) = request(8, true);
+        let response = answer(request, refuse).await;
+        assert_eq!((*read.lock(), &response.headers()[header::CONNECTION]), (0, &HeaderValue::from_static("close")));
+    }
+}

@@ -1,0 +1,119 @@
+//! The digests that a request announces for its body.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use s3s::{S3Error, TrailingHeaders, s3_error};
+
+use super::errors::bad_request;
+use crate::{
+    data::{Algorithm, Checksum, Expected, Mismatch},
+    http::header_text,
+};
+
+const PREFIX: &str = "x-amz-checksum-";
+const TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
+const CONTENT_MD5: &str = "content-md5";
+const SDK_ALGORITHM: &str = "x-amz-sdk-checksum-algorithm";
+const TRAILER: &str = "x-amz-trailer";
+
+/// What the headers announce.
+///
+/// # Errors
+/// `InvalidRequest` for announcements that contradict each other, or that name an algorithm which S3 does not have.
+pub(super) fn announced(headers: &HeaderMap, trailer: Option<TrailingHeaders>) -> Result<Expected, S3Error> {
+    let invalid = |why: &'static str| bad_request("InvalidRequest", why);
+    let mut in_headers = Algorithm::ALL.into_iter().filter_map(|algorithm| {
+        let value = headers.get(format!("{PREFIX}{}", algorithm.name()))?;
+        Some((algorithm, value.to_str().unwrap_or_default().trim().to_owned()))
+    });
+    let header = in_headers.next();
+    if in_headers.next().is_some() {
+        return Err(invalid("Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed."));
+    }
+    let in_trailer = match headers.get(TRAILER) {
+        None => None,
+        Some(names) => {
+            let name = names.to_str().unwrap_or_default().trim().to_ascii_lowercase();
+            let algorithm = name.strip_prefix(PREFIX).and_then(Algorithm::named);
+            Some(algorithm.ok_or_else(|| invalid("The value specified in the x-amz-trailer header is not supported"))?)
+        }
+    };
+    if let (Some((header, _)), Some(in_trailer)) = (&header, in_trailer)
+        && *header != in_trailer
+    {
+        return Err(invalid("The header and the trailer announce checksums of two algorithms."));
+    }
+    if let Some(named) = header_text(headers, SDK_ALGORITHM) {
+        let used = header.as_ref().map(|(algorithm, _)| *algorithm).or(in_trailer);
+        match (Algorithm::named(named.trim()), used) {
+            (None, _) => return Err(invalid("Value for x-amz-sdk-checksum-algorithm header is invalid.")),
+            (Some(_), None) => {
+                return Err(invalid(
+                    "x-amz-sdk-checksum-algorithm specified, but no corresponding x-amz-checksum-* or x-amz-trailer headers were \
+                     found.",
+                ));
+            }
+            (Some(named), Some(used)) if named != used => {
+                return Err(invalid("Value for x-amz-sdk-checksum-algorithm header is invalid."));
+            }
+            _ => {}
+        }
+    }
+    let md5 = headers.get(CONTENT_MD5).map(|value| value.to_str().unwrap_or_default().trim().to_owned());
+    Ok(Expected { md5, header, in_trailer, trailer })
+}
+
+/// The headers that tell a client the checksum of a whole object.
+pub(super) fn headers(checksum: &Checksum) -> HeaderMap {
+    let name = HeaderName::try_from(format!("{PREFIX}{}", checksum.algorithm.name()));
+    let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(&checksum.value)) else { return HeaderMap::new() };
+    HeaderMap::from_iter([(name, value), (TYPE, HeaderValue::from_static("FULL_OBJECT"))])
+}
+
+/// The error of a digest that does not hold.
+pub(super) fn failure(mismatch: Mismatch) -> S3Error {
+    match mismatch {
+        Mismatch::Wrong("Content-MD5") => {
+            s3_error!(BadDigest, "The Content-MD5 you specified did not match what we received.")
+        }
+        Mismatch::Wrong(what) => {
+            s3_error!(BadDigest, "The {what} you specified did not match the calculated checksum.")
+        }
+        Mismatch::Malformed("Content-MD5") => s3_error!(InvalidDigest, "The Content-MD5 you specified was invalid."),
+        Mismatch::Malformed(what) => {
+            bad_request("InvalidRequest", format!("Value for {PREFIX}{what} header is invalid or missing."))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(headers: &[(&'static str, &str)]) -> Result<Option<Algorithm>, String> {
+        let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+        let expected = announced(&headers, None).map_err(|error| error.code().as_str().to_owned())?;
+        Ok(expected.header.map(|(algorithm, _)| algorithm).or(expected.in_trailer))
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        let (crc, sha) = (("x-amz-checksum-crc32", "AAAAAA=="), ("x-amz-checksum-sha1", "x"));
+        let trailer = ("x-amz-trailer", "x-amz-checksum-crc32");
+        assert_eq!(code(&[]), Ok(None));
+        assert_eq!(code(&[("content-md5", "x")]), Ok(None));
+        assert_eq!(code(&[crc]), Ok(Some(Algorithm::Crc32)));
+        assert_eq!(code(&[crc, trailer, ("x-amz-sdk-checksum-algorithm", "CRC32")]), Ok(Some(Algorithm::Crc32)));
+        assert_eq!(code(&[("x-amz-trailer", "X-Amz-Checksum-XXHash3")]), Ok(Some(Algorithm::Xxhash3)));
+        for wrong in [
+            &[crc, sha][..],
+            &[sha, trailer],
+            &[crc, ("x-amz-sdk-checksum-algorithm", "SHA1")],
+            &[crc, ("x-amz-sdk-checksum-algorithm", "CRC16")],
+            &[("x-amz-sdk-checksum-algorithm", "SHA256")],
+            &[("x-amz-trailer", "x-amz-checksum-crc16")],
+            &[("x-amz-trailer", "x-other")],
+        ] {
+            assert_eq!(code(wrong), Err("InvalidRequest".to_owned()), "{wrong:?}");
+        }
+    }
+}
