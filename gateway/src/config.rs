@@ -116,6 +116,12 @@ pub struct Limits {
     pub connection_wait_ms: u64,
     /// Ids taken from PostgreSQL at a time.
     pub id_block: u32,
+    /// Most connections of clients at a time. Others wait until one closes.
+    pub connections_max: usize,
+    /// How long the head of a request may take to arrive, and a connection may be idle.
+    pub head_timeout_ms: u64,
+    /// How long a request's body may bring no byte.
+    pub body_idle_ms: u64,
     /// How long a shutdown waits for requests under way.
     pub shutdown_ms: u64,
     /// Bytes without metadata are removed once they are this old; longer than any upload takes.
@@ -134,6 +140,9 @@ impl Default for Limits {
             rename_lock_ms: 10_000,
             connection_wait_ms: 5_000,
             id_block: 4096,
+            connections_max: 8_192,
+            head_timeout_ms: 30_000,
+            body_idle_ms: 60_000,
             shutdown_ms: 10_000,
             orphan_grace_ms: 24 * 3_600_000,
             sweep_interval_ms: 3_600_000,
@@ -193,6 +202,9 @@ impl Config {
         ensure!(limits.id_block >= 16, "limits.id_block must be at least 16");
         ensure!(limits.await_timeout_ms > 0, "limits.await_timeout_ms must be positive");
         ensure!(limits.rename_lock_ms > 0, "limits.rename_lock_ms must be positive");
+        ensure!(limits.connections_max > 0, "limits.connections_max must be at least 1");
+        ensure!(limits.head_timeout_ms > 0, "limits.head_timeout_ms must be positive");
+        ensure!(limits.body_idle_ms > 0, "limits.body_idle_ms must be positive");
         ensure!(limits.sweep_interval_ms > 0, "limits.sweep_interval_ms must be positive");
         ensure!(
             limits.orphan_grace_ms >= 2 * (limits.await_timeout_ms + limits.connection_wait_ms),

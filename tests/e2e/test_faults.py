@@ -222,9 +222,8 @@ def test_a_request_whose_client_has_gone_changes_nothing_any_more(stack, bucket,
     with frozen(stack.pgbouncer.process.pid()):
         for number, client in enumerate(clients):
             # With a key, the gateway first looks for a recorded answer, and that lookup waits.
-            head = (
-                f"PUT /v1/ns/{bucket}/dirs/gone{number} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {rest.token}\r\n"
-            )
+            head = f"PUT /v1/ns/{bucket}/dirs/gone{number} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            head += f"Authorization: Bearer {rest.token}\r\n"
             client.sendall(f"{head}Idempotency-Key: {uuid.uuid4()}\r\nContent-Length: 0\r\n\r\n".encode())
         wait_until(
             lambda: len(unread(stack.layout.pgbouncer_port)) >= GONE, "the requests to stand still", READY_BOUND_S

@@ -78,8 +78,26 @@ impl From<object_store::Error> for UploadError {
 }
 
 fn failed(cause: &object_store::Error) -> mantle_types::Error {
+    if is_full(cause) {
+        tracing::warn!(%cause, "the data store is full");
+        return ErrorCode::StorageFull.into();
+    }
     tracing::error!(%cause, "the data store failed");
     ErrorCode::Internal.into()
+}
+
+/// Whether a write failed for want of space, or of the space that this user may take.
+fn is_full(cause: &(dyn std::error::Error + 'static)) -> bool {
+    use std::io::{Error, ErrorKind};
+    let mut next = Some(cause);
+    while let Some(cause) = next {
+        let kind = cause.downcast_ref::<Error>().map(Error::kind);
+        if matches!(kind, Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded)) {
+            return true;
+        }
+        next = cause.source();
+    }
+    false
 }
 
 fn path_of(locator: &str) -> Result<object_store::path::Path> {

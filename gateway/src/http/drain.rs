@@ -17,15 +17,23 @@ use axum::{
 use futures::StreamExt;
 use hyper::body::{Frame, SizeHint};
 use parking_lot::Mutex;
-use tokio::time::timeout;
+use tokio::time::{Sleep, sleep, timeout};
 
 /// Most bytes that are read in vain, and how long that may take.
 const BYTES_MAX: usize = 16 << 20;
 const TIME_MAX: Duration = Duration::from_secs(5);
 
+/// A body brought no byte for too long.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the request's body brought no byte for too long")]
+pub struct BodyIdle;
+
 /// A body that goes back when its reader drops it.
 struct Lent {
     body: Option<Body>,
+    idle: Duration,
+    /// Runs while a byte is awaited.
+    timer: Option<Pin<Box<Sleep>>>,
     rest: Rest,
 }
 
@@ -46,10 +54,14 @@ impl HttpBody for Lent {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         self.rest.0.lock().is_begun = true;
-        match &mut self.body {
-            Some(body) => Pin::new(body).poll_frame(cx),
-            None => Poll::Ready(None),
+        let Self { body, idle, timer, .. } = &mut *self;
+        let Some(body) = body else { return Poll::Ready(None) };
+        if let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) {
+            *timer = None;
+            return Poll::Ready(frame);
         }
+        let timer = timer.get_or_insert_with(|| Box::pin(sleep(*idle)));
+        timer.as_mut().poll(cx).map(|()| Some(Err(axum::Error::new(BodyIdle))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -67,15 +79,17 @@ impl Drop for Lent {
     }
 }
 
-/// Answers a request, and then deals with what the service has left of its body.
-pub async fn answer<Answer>(request: Request, service: impl FnOnce(Request) -> Answer) -> Response<Body>
+/// Answers a request, and then deals with what the service has left of its body. A body that brings no byte for `idle` fails
+/// with [`BodyIdle`].
+pub async fn answer<Answer>(request: Request, idle: Duration, service: impl FnOnce(Request) -> Answer) -> Response<Body>
 where
     Answer: Future<Output = Response<Body>>,
 {
     let rest = Rest::default();
     let (version, waits) = (request.version(), request.headers().contains_key(header::EXPECT));
     let lent = rest.clone();
-    let mut response = service(request.map(|body| Body::new(Lent { body: Some(body), rest: lent }))).await;
+    let mut response =
+        service(request.map(|body| Body::new(Lent { body: Some(body), idle, timer: None, rest: lent }))).await;
     let Returned { body, is_begun } = std::mem::take(&mut *rest.0.lock());
     let Some(body) = body.filter(|body| !body.is_end_stream()) else { return response };
     let is_read = (is_begun || !waits) && timeout(TIME_MAX, read(body.into_data_stream())).await.unwrap_or(false);
@@ -116,6 +130,8 @@ mod tests {
         (request, read)
     }
 
+    const IDLE: Duration = Duration::from_secs(60);
+
     async fn refuse(request: Request) -> Response<Body> {
         drop(request);
         Response::new(Body::empty())
@@ -125,7 +141,7 @@ mod tests {
     async fn the_rest_is_read_within_bounds() {
         for (chunks, read_max, closes) in [(0, 0, false), (8, 8, false), (1000, 17, true)] {
             let (request, read) = request(chunks, false);
-            let response = answer(request, refuse).await;
+            let response = answer(request, IDLE, refuse).await;
             assert_eq!(*read.lock(), read_max);
             assert_eq!(response.headers().contains_key(header::CONNECTION), closes, "{chunks}");
         }
@@ -134,7 +150,19 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_waits_is_not_invited() {
         let (request, read) = request(8, true);
-        let response = answer(request, refuse).await;
+        let response = answer(request, IDLE, refuse).await;
         assert_eq!((*read.lock(), &response.headers()[header::CONNECTION]), (0, &HeaderValue::from_static("close")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_stands_still_fails() {
+        let request = Request::new(Body::from_stream(futures::stream::pending::<std::io::Result<Bytes>>()));
+        let read = |request: Request| async move {
+            let error = request.into_body().into_data_stream().next().await.unwrap().unwrap_err();
+            Response::new(Body::from(error.to_string()))
+        };
+        let response = answer(request, IDLE, read).await;
+        let text = axum::body::to_bytes(response.into_body(), 1000).await.unwrap();
+        assert_eq!(text, BodyIdle.to_string());
     }
 }

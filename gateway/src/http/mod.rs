@@ -9,6 +9,7 @@ mod problem;
 mod request_context;
 mod rest;
 mod s3;
+mod server;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -21,7 +22,6 @@ use axum::{
     extract::{Request, State},
     http::{HeaderMap, HeaderValue, Method, Response, header, header::AsHeaderName},
     response::IntoResponse,
-    serve::ListenerExt,
 };
 use mantle_types::ErrorCode;
 use s3s::service::S3Service;
@@ -50,6 +50,7 @@ struct Services {
     app: Arc<App>,
     hosts: Arc<Hosts>,
     region: Arc<str>,
+    body_idle: Duration,
     rest: Router,
     s3: S3Service,
 }
@@ -63,19 +64,15 @@ pub async fn serve(config: &Config, stop: impl Future<Output = ()> + Send + 'sta
     tracing::info!(listen = %listener.local_addr()?, "the gateway answers");
     let router = router(config, gateway.clone(), credentials)?;
     let _background = spawn_background_tasks(&gateway);
-    // An answer is written in one piece. Waiting to fill a packet would take longer than the request.
-    let listener = listener.tap_io(|stream| {
-        let _ = stream.set_nodelay(true);
-    });
     let stopped = CancellationToken::new();
-    let server = axum::serve(listener, router).with_graceful_shutdown(stopped.clone().cancelled_owned());
+    let server = server::serve(listener, router, &config.limits, stopped.clone());
     let grace_ends = async {
         stop.await;
         stopped.cancel();
         tokio::time::sleep(Duration::from_millis(config.limits.shutdown_ms)).await;
     };
     tokio::select! {
-        served = server => served?,
+        () = server => {}
         () = grace_ends => tracing::info!("requests were still under way when the time for a shutdown ended"),
     }
     tracing::info!("the gateway has stopped");
@@ -98,7 +95,8 @@ fn router(config: &Config, gateway: Arc<Gateway>, credentials: Arc<Credentials>)
     let hosts = Arc::new(Hosts::new(&config.domains, &config.path_style_hosts)?);
     let rest = rest::router(app.clone());
     let s3 = s3::service(&app, config, hosts.clone(), rest.clone());
-    let services = Services { app, hosts, region: config.region.as_str().into(), rest, s3 };
+    let body_idle = Duration::from_millis(config.limits.body_idle_ms);
+    let services = Services { app, hosts, region: config.region.as_str().into(), body_idle, rest, s3 };
     Ok(Router::new().fallback(dispatch).with_state(services))
 }
 
@@ -108,7 +106,8 @@ async fn dispatch(State(services): State<Services>, request: Request) -> Respons
         path if PROBES.contains(&path) => Span::none(),
         _ => context.span(request.method().as_str(), request.headers()),
     };
-    drain::answer(request, |request| answer(services, context, request)).instrument(span).await
+    let idle = services.body_idle;
+    drain::answer(request, idle, |request| answer(services, context, request)).instrument(span).await
 }
 
 async fn answer(services: Services, context: RequestContext, mut request: Request) -> Response<Body> {

@@ -3,7 +3,7 @@
 use mantle_types::{EntryId, Error, ErrorCode, Result, name::Path};
 use serde::Deserialize;
 
-use super::directory_move::DirectoryMove;
+use super::{directory_move::DirectoryMove, stat::Naming};
 use crate::{
     app::{Call, Gateway},
     hash::RequestHash,
@@ -30,6 +30,10 @@ impl Gateway {
         if source.is_directory() != destination.is_directory() {
             let detail = "source and destination must both end in a slash (a directory) or both not (an object)";
             return Err(Error::new(ErrorCode::InvalidArgument, detail));
+        }
+        if source == destination {
+            // Onto itself: nothing to do, if it is there.
+            return Ok(self.stat(call, namespace, &rename.source, Naming::Exact).await?.entry.id);
         }
         let hash = RequestHash::new("rename", namespace, &rename.source)
             .part(&rename.destination)

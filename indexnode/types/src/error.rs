@@ -81,6 +81,7 @@ error_table! {
     InvalidRange "invalid_range" "MT033" 416 "InvalidRange" No "The range lies outside the object.";
     NotImplemented "not_implemented" "MT034" 501 "NotImplemented" No "This call is not offered.";
     BytesMissing "bytes_missing" "MT035" 500 "InternalError" No "The object is there, but its bytes are not: the storage has lost them.";
+    StorageFull "storage_full" "MT036" 507 "InsufficientStorage" SameRequestId "The storage of the objects' bytes is full; nothing was stored.";
     InvalidId "invalid_id" "MT040" 500 "InternalError" No "An id lies outside every recorded block.";
     WrongIsolation "wrong_isolation" "MT041" 500 "InternalError" No "The function runs under READ COMMITTED only.";
     WeakCommit "weak_commit" "MT042" 500 "InternalError" No "synchronous_commit is weaker than the flush that an acknowledgement needs.";

@@ -55,7 +55,7 @@ impl S3Operations {
     /// A bucket can only be made in this service's region.
     fn check_location(&self, asked: Option<&CreateBucketConfiguration>) -> Result<(), Refusal> {
         let asked = asked.and_then(|asked| asked.location_constraint.as_ref()).map(|region| region.as_str());
-        match asked.filter(|region| *region != self.region) {
+        match asked.filter(|region| **region != *self.region) {
             None | Some("") => Ok(()),
             Some(region) => {
                 let message = format!("The specified location-constraint is not valid: `{region}`");
@@ -66,7 +66,7 @@ impl S3Operations {
 
     pub(super) async fn head_bucket(&self, call: &Call, input: HeadBucketInput) -> Answer<HeadBucketOutput> {
         self.gateway.head_namespace(call, &input.bucket).await?;
-        let bucket_region = Some(self.region.clone());
+        let bucket_region = Some(self.region.to_string());
         Ok(S3Response::new(HeadBucketOutput { bucket_region, ..HeadBucketOutput::default() }))
     }
 
@@ -82,7 +82,8 @@ impl S3Operations {
         input: GetBucketLocationInput,
     ) -> Answer<GetBucketLocationOutput> {
         self.gateway.head_namespace(call, &input.bucket).await?;
-        let constraint = (self.region != CLASSIC_REGION).then(|| BucketLocationConstraint::from(self.region.clone()));
+        let constraint =
+            (*self.region != *CLASSIC_REGION).then(|| BucketLocationConstraint::from(self.region.to_string()));
         Ok(S3Response::new(GetBucketLocationOutput { location_constraint: constraint }))
     }
 
@@ -97,6 +98,6 @@ impl S3Operations {
     }
 
     pub(super) fn owner(&self, uid: u32) -> Owner {
-        Owner { display_name: Some(self.owner_name.clone()), id: Some(uid.to_string()) }
+        Owner { display_name: Some(self.owner_name.to_string()), id: Some(uid.to_string()) }
     }
 }

@@ -1,11 +1,13 @@
 //! How a body is framed and signed, and how it fails because of that.
 
+use std::error::Error;
+
 use http::HeaderMap;
 use mantle_types::ErrorCode;
 use s3s::{S3Error, s3_error};
 
 use super::errors;
-use crate::http::{header_text, status};
+use crate::http::{drain::BodyIdle, header_text, status};
 
 /// The digest of the body, or how the body is framed and signed.
 const CONTENT_SHA256: &str = "x-amz-content-sha256";
@@ -28,6 +30,20 @@ impl Framing {
             _ if value.starts_with("STREAMING-AWS4") => Self::SignedChunks,
             _ => Self::Other,
         }
+    }
+
+    /// The error of a stream that failed, by its cause.
+    pub(super) fn failure_of(self, cause: &(dyn Error + 'static)) -> S3Error {
+        let mut next = Some(cause);
+        while let Some(cause) = next {
+            if cause.is::<BodyIdle>() {
+                let message =
+                    "Your socket connection to the server was not read from or written to within the timeout period.";
+                return s3_error!(RequestTimeout, "{message}");
+            }
+            next = cause.source();
+        }
+        self.failure()
     }
 
     /// The error of a stream that failed. `s3s` verifies while the body is read, and its error types are private.

@@ -33,6 +33,9 @@ pub(super) const LIST: &[&str] = &["x-amz-optional-object-attributes"];
 pub(super) const PUT_OBJECT: &[&str] =
     &["if-match", "if-none-match", "x-amz-acl", "x-amz-meta-*", "x-amz-storage-class"];
 
+pub(super) const PUT_ACL: &[&str] = &["content-md5", "x-amz-acl"];
+pub(super) const RENAME_OBJECT: &[&str] = &["if-none-match", "x-amz-client-token", "x-amz-rename-source"];
+
 /// Headers of signatures and of client libraries, with any operation. The owner that is expected is compared later.
 const ANYWHERE: &[&str] = &[
     "x-amz-api-version",

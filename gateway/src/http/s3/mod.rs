@@ -18,11 +18,18 @@ mod metadata;
 mod operation;
 mod presigned;
 mod put;
+mod rename;
 mod route;
+mod unset;
 
 use std::sync::Arc;
 
-use axum::{Router, body::Body, extract::Request, http::header};
+use axum::{
+    Router,
+    body::Body,
+    extract::Request,
+    http::{HeaderMap, Uri, header},
+};
 use mantle_types::{Caller, Error, ErrorCode};
 use s3s::{
     S3, S3Error, S3Request, S3Response, S3Result,
@@ -55,10 +62,11 @@ struct NoOperations;
 
 impl S3 for NoOperations {}
 
+#[derive(Clone)]
 struct S3Operations {
     gateway: Arc<Gateway>,
-    region: String,
-    owner_name: String,
+    region: Arc<str>,
+    owner_name: Arc<str>,
 }
 
 /// Accepts nearly all bucket names, because the use cases check them, with errors of the error table. Also, signed
@@ -89,11 +97,12 @@ pub(super) fn service(app: &App, config: &Config, hosts: Arc<Hosts>, native: Rou
     let mut settings = S3Config::default();
     settings.xml_max_body_size = config.limits.document_bytes_max;
     let settings = Arc::new(StaticConfigProvider::new(Arc::new(settings)));
-    let mut dispatch = S3ServiceBuilder::new(S3Operations {
+    let operations = S3Operations {
         gateway: app.gateway.clone(),
-        region: config.region.clone(),
-        owner_name: config.owner_name.clone(),
-    });
+        region: config.region.as_str().into(),
+        owner_name: config.owner_name.as_str().into(),
+    };
+    let mut dispatch = S3ServiceBuilder::new(operations.clone());
     dispatch.set_config(settings.clone());
     dispatch.set_validation(AnyName);
     dispatch.set_host(HostNames(hosts.clone()));
@@ -106,6 +115,7 @@ pub(super) fn service(app: &App, config: &Config, hosts: Arc<Hosts>, native: Rou
         native,
         credentials: app.credentials.clone(),
         dispatch: dispatch.build(),
+        operations,
         document_bytes_max: config.limits.document_bytes_max,
     });
     verifying.build()
@@ -155,9 +165,9 @@ impl S3Operations {
     }
 
     /// An error if the client expects another owner of the bucket than it has.
-    async fn check_owner<T>(&self, request: &S3Request<T>) -> mantle_types::Result<()> {
-        let Some(expected) = request.headers.get(EXPECTED_OWNER) else { return Ok(()) };
-        let Some(bucket) = operation::bucket(&request.uri, request.extensions.get()) else { return Ok(()) };
+    async fn check_owner(&self, uri: &Uri, headers: &HeaderMap, style: Option<&Style>) -> mantle_types::Result<()> {
+        let Some(expected) = headers.get(EXPECTED_OWNER) else { return Ok(()) };
+        let Some(bucket) = operation::bucket(uri, style) else { return Ok(()) };
         let owner = self.gateway.store.namespace(&bucket).await?.map(|namespace| namespace.owner.to_string());
         match owner {
             // Each operation says itself that there is no such bucket.
@@ -194,7 +204,6 @@ macro_rules! operations {
                     let context = RequestContext::of(&request.extensions, &request.headers);
                     context.set_verb(stringify!($verb));
                     let call = Self::authenticate(&request, &context).map_err(|e| s3_error(&e, context.id()))?;
-                    self.check_owner(&request).await.map_err(|e| s3_error(&e, context.id()))?;
                     let answer: Answer<dto::$output> = self.$verb(&call, request.input $(, request.$part)*).await;
                     answer.map_err(|refusal| refusal.into_s3(context.id()))
                 }

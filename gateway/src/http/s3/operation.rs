@@ -68,10 +68,42 @@ const OPERATIONS: &[Operation] = &[
         headers::LIST,
     ),
     on_bucket("ListObjects", "GET", "", &["prefix", "delimiter", "max-keys", "encoding-type", "marker"], headers::LIST),
-    on_object("PutObject", "PUT", &[], headers::PUT_OBJECT),
-    on_object("GetObject", "GET", GET_OBJECT, headers::GET_OBJECT),
-    on_object("HeadObject", "HEAD", GET_OBJECT, headers::GET_OBJECT),
-    on_object("DeleteObject", "DELETE", &[], &[]),
+    on_bucket("GetBucketAccelerateConfiguration", "GET", "accelerate", &[], &[]),
+    on_bucket("GetBucketAcl", "GET", "acl", &[], &[]),
+    on_bucket("GetBucketCors", "GET", "cors", &[], &[]),
+    on_bucket("GetBucketEncryption", "GET", "encryption", &[], &[]),
+    on_bucket("GetBucketLifecycleConfiguration", "GET", "lifecycle", &[], &[]),
+    on_bucket("GetBucketLogging", "GET", "logging", &[], &[]),
+    on_bucket("GetBucketNotificationConfiguration", "GET", "notification", &[], &[]),
+    on_bucket("GetBucketOwnershipControls", "GET", "ownershipControls", &[], &[]),
+    on_bucket("GetBucketPolicy", "GET", "policy", &[], &[]),
+    on_bucket("GetBucketPolicyStatus", "GET", "policyStatus", &[], &[]),
+    on_bucket("GetBucketReplication", "GET", "replication", &[], &[]),
+    on_bucket("GetBucketRequestPayment", "GET", "requestPayment", &[], &[]),
+    on_bucket("GetBucketTagging", "GET", "tagging", &[], &[]),
+    on_bucket("GetBucketWebsite", "GET", "website", &[], &[]),
+    on_bucket("GetObjectLockConfiguration", "GET", "object-lock", &[], &[]),
+    on_bucket("GetPublicAccessBlock", "GET", "publicAccessBlock", &[], &[]),
+    on_bucket("PutBucketAcl", "PUT", "acl", &[], headers::PUT_ACL),
+    on_bucket("DeleteBucketCors", "DELETE", "cors", &[], &[]),
+    on_bucket("DeleteBucketEncryption", "DELETE", "encryption", &[], &[]),
+    on_bucket("DeleteBucketLifecycle", "DELETE", "lifecycle", &[], &[]),
+    on_bucket("DeleteBucketPolicy", "DELETE", "policy", &[], &[]),
+    on_bucket("DeleteBucketReplication", "DELETE", "replication", &[], &[]),
+    on_bucket("DeleteBucketTagging", "DELETE", "tagging", &[], &[]),
+    on_bucket("DeleteBucketWebsite", "DELETE", "website", &[], &[]),
+    on_bucket("DeletePublicAccessBlock", "DELETE", "publicAccessBlock", &[], &[]),
+    on_object("PutObject", "PUT", "", &[], headers::PUT_OBJECT),
+    on_object("GetObject", "GET", "", GET_OBJECT, headers::GET_OBJECT),
+    on_object("HeadObject", "HEAD", "", GET_OBJECT, headers::GET_OBJECT),
+    on_object("DeleteObject", "DELETE", "", &[], &[]),
+    on_object("RenameObject", "PUT", "renameObject", &[], headers::RENAME_OBJECT),
+    on_object("GetObjectAcl", "GET", "acl", &[], &[]),
+    on_object("GetObjectLegalHold", "GET", "legal-hold", &[], &[]),
+    on_object("GetObjectRetention", "GET", "retention", &[], &[]),
+    on_object("GetObjectTagging", "GET", "tagging", &[], &[]),
+    on_object("PutObjectAcl", "PUT", "acl", &[], headers::PUT_ACL),
+    on_object("DeleteObjectTagging", "DELETE", "tagging", &[], &[]),
 ];
 
 const fn on_bucket(
@@ -87,10 +119,11 @@ const fn on_bucket(
 const fn on_object(
     name: &'static str,
     method: &'static str,
+    selector: &'static str,
     parameters: &'static [&'static str],
     headers: &'static [&'static str],
 ) -> Operation {
-    Operation { name, method, level: Level::Object, selector: "", parameters, headers }
+    Operation { name, method, level: Level::Object, selector, parameters, headers }
 }
 
 /// What subresources are called that are not offered.
@@ -114,7 +147,6 @@ const NOT_OFFERED: &[(&str, &str)] = &[
     ("policy", "bucket policies are"),
     ("policyStatus", "bucket policies are"),
     ("publicAccessBlock", "public access settings are"),
-    ("renameObject", "RenameObject is"),
     ("replication", "replication is"),
     ("requestPayment", "requester pays is"),
     ("restore", "archives are"),
@@ -148,12 +180,17 @@ pub(super) fn level(path: &str, in_host: bool) -> Level {
     }
 }
 
+/// Bucket and key of a request; the bucket is empty if it is about the service.
+pub(super) fn target(uri: &Uri, style: Option<&Style>) -> (String, Option<String>) {
+    match style {
+        Some(Style::Virtual(bucket)) => (bucket.clone(), split(uri.path(), true).1),
+        _ => split(uri.path(), false),
+    }
+}
+
 /// The bucket of a request; `None` if it is about the service.
 pub(super) fn bucket(uri: &Uri, style: Option<&Style>) -> Option<String> {
-    match style {
-        Some(Style::Virtual(bucket)) => Some(bucket.clone()),
-        _ => Some(split(uri.path(), false).0).filter(|bucket| !bucket.is_empty()),
-    }
+    Some(target(uri, style).0).filter(|bucket| !bucket.is_empty())
 }
 
 /// Parameters of signatures, and those by which client libraries name the operation. `s3s` looks at `x-amz-*` parameters as
@@ -260,23 +297,23 @@ mod tests {
     #[test]
     fn unknown_subresources_are_refused_by_name() {
         for (query, what) in [
-            ("renameObject", "RenameObject"),
-            ("renameObject=", "RenameObject"),
-            ("acl", "access control"),
+            ("retention", "object lock"),
+            ("retention=", "object lock"),
+            ("append", "appending"),
             ("tagging", "tags"),
             ("uploads", "multipart"),
             ("new", "`new`"),
-            ("%72enameObject", "RenameObject"),
+            ("%74agging", "tags"),
         ] {
             let refusal = refusal(Method::PUT, &format!("/b/k?{query}"));
             assert!(refusal.starts_with("NotImplemented") && refusal.contains(what), "{query}: {refusal}");
         }
         for (method, target) in [
-            (Method::GET, "/b?acl"),
+            (Method::PUT, "/b?policy"),
             (Method::GET, "/b?list-type=2&surprise=1"),
             (Method::GET, "/b?location&list-type=2"),
             (Method::GET, "/b/k?versionId=3"),
-            (Method::DELETE, "/b?policy"),
+            (Method::DELETE, "/b?acl"),
             (Method::PUT, "/b?delete"),
             (Method::PUT, "/b%2Fk?location"),
             (Method::GET, "/b/k?location"),
@@ -331,6 +368,9 @@ mod tests {
             (Method::POST, "/b?delete", "DeleteObjects"),
             (Method::GET, "/b/k?X-Amz-Algorithm=a&X-Amz-Signature=b&response-content-type=c", "GetObject"),
             (Method::HEAD, "/b%2Fk", "HeadObject"),
+            (Method::GET, "/b?acl", "GetBucketAcl"),
+            (Method::GET, "/b/k?tagging", "GetObjectTagging"),
+            (Method::PUT, "/b/k?renameObject", "RenameObject"),
         ] {
             assert_eq!(check_with(method, target, &[]).as_deref(), Ok(name), "{target}");
         }

@@ -34,7 +34,7 @@ fn upload_error(error: UploadError, framing: Framing) -> Refusal {
         UploadError::TooLarge => too_large(),
         UploadError::Body(cause) => {
             tracing::debug!(%cause, "a body broke");
-            framing.failure().into()
+            framing.failure_of(cause.as_ref()).into()
         }
         UploadError::Mismatch(mismatch) => checksums::failure(mismatch).into(),
         UploadError::Store(error) => error.into(),

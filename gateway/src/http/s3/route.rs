@@ -13,15 +13,19 @@ use mantle_types::Caller;
 use s3s::{S3Error, S3Request, S3Response, S3Result, TrailingHeaders, route::S3Route, s3_error, service::S3Service};
 
 use super::{
-    checksums,
+    S3Operations, checksums,
     conditions::{self, Conditions},
-    document, errors,
+    document,
+    errors::{self, Refusal},
     framing::Framing,
     operation::{self, Level, Operation, level},
+    unset,
 };
 use crate::{
+    app::Call,
     auth::Credentials,
     http::{header_text, hosts::Style, is_native, native, request_context::RequestContext},
+    store::Precondition,
 };
 
 fn is_virtual(extensions: &Extensions) -> bool {
@@ -37,6 +41,8 @@ pub(super) struct Route {
     pub(super) credentials: Arc<Credentials>,
     /// Reads requests and calls operations, without looking at signatures.
     pub(super) dispatch: S3Service,
+    /// For operations that `s3s` does not know.
+    pub(super) operations: S3Operations,
     pub(super) document_bytes_max: usize,
 }
 
@@ -97,8 +103,52 @@ impl Route {
         Ok((operation, Conditions::read(&request.headers, part.as_deref())?))
     }
 
+    /// Answers an operation that `s3s` does not know, or that is about a setting which is never set.
+    async fn own(
+        &self,
+        operation: &'static str,
+        call: Call,
+        request: &S3Request<s3s::Body>,
+        conditions: &Conditions,
+    ) -> Result<S3Response<s3s::Body>, Refusal> {
+        RequestContext::of(&request.extensions, &request.headers).set_verb(if operation == "RenameObject" {
+            "rename_object"
+        } else {
+            "unset"
+        });
+        let (operations, gateway) = (&self.operations, &self.operations.gateway);
+        let (bucket, key) = operation::target(&request.uri, request.extensions.get());
+        if operation == "RenameObject" {
+            let overwrites = match conditions.of_put()? {
+                Precondition::None => true,
+                Precondition::Absent => false,
+                _ => return Err(errors::not_offered("RenameObject is offered with If-None-Match: * only").into()),
+            };
+            let key = key.unwrap_or_default();
+            operations.rename_object(call, &bucket, key, &request.headers, overwrites).await?;
+            return Ok(S3Response::new(s3s::Body::empty()));
+        }
+        let owner = match key {
+            Some(key) => gateway.head_object(&call, &bucket, &key).await?.permission.owner,
+            None => {
+                gateway.head_namespace(&call, &bucket).await?;
+                gateway.store.namespace(&bucket).await?.map_or(call.caller.uid, |namespace| namespace.owner)
+            }
+        };
+        Ok(operations.unset(operation, owner)?)
+    }
+
     async fn s3(&self, request: S3Request<s3s::Body>, caller: Caller) -> S3Result<S3Response<s3s::Body>> {
         let (operation, conditions) = self.check(&request)?;
+        let context = RequestContext::of(&request.extensions, &request.headers);
+        let refused = |error: Refusal| error.into_s3(context.id());
+        let style = request.extensions.get();
+        let owned = self.operations.check_owner(&request.uri, &request.headers, style).await;
+        owned.map_err(|error| refused(error.into()))?;
+        if unset::is_unset(operation.name) || operation.name == "RenameObject" {
+            let call = context.call(caller).map_err(|error| refused(error.into()))?;
+            return self.own(operation.name, call, &request, &conditions).await.map_err(refused);
+        }
         let S3Request { mut input, method, uri, mut headers, mut extensions, trailing_headers, .. } = request;
         if let Some(elements) = operation.document() {
             let expected = checksums::announced(&headers, trailing_headers.clone())?;

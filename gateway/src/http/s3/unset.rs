@@ -1,0 +1,121 @@
+//! Settings of buckets and objects that are not offered, and so are never set: reading one gives the answer that AWS gives
+//! where nothing is set, and removing one does nothing. Tools ask for many of them before they do their work. Requests that
+//! set one are refused by [`super::operation`].
+
+use http::{HeaderValue, StatusCode, header};
+use quick_xml::escape::escape;
+use s3s::{S3Error, S3Response};
+
+use super::{S3Operations, errors};
+
+const DECLARATION: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
+const NAMESPACE: &str = "http://s3.amazonaws.com/doc/2006-03-01/";
+
+/// The answer about a setting.
+enum Unset {
+    /// An error with status 404.
+    Missing(&'static str, &'static str),
+    /// An error with status 400.
+    Invalid(&'static str, &'static str),
+    /// The root element, and what is in it.
+    Document(&'static str, &'static str),
+    /// The owner has full control.
+    OwnerOnly,
+    /// Nothing is there, as demanded.
+    Removed,
+    /// The canned access control lists that are accepted say what holds anyway.
+    Holds,
+}
+
+const NO_LOCK: Unset = Unset::Invalid("InvalidRequest", "Bucket is missing Object Lock Configuration");
+
+fn of(operation: &str) -> Option<Unset> {
+    Some(match operation {
+        "GetBucketAcl" | "GetObjectAcl" => Unset::OwnerOnly,
+        "PutBucketAcl" | "PutObjectAcl" => Unset::Holds,
+        "GetBucketAccelerateConfiguration" => Unset::Document("AccelerateConfiguration", ""),
+        "GetBucketCors" => Unset::Missing("NoSuchCORSConfiguration", "The CORS configuration does not exist"),
+        "GetBucketEncryption" => Unset::Missing(
+            "ServerSideEncryptionConfigurationNotFoundError",
+            "The server side encryption configuration was not found",
+        ),
+        "GetBucketLifecycleConfiguration" => {
+            Unset::Missing("NoSuchLifecycleConfiguration", "The lifecycle configuration does not exist")
+        }
+        "GetBucketLogging" => Unset::Document("BucketLoggingStatus", ""),
+        "GetBucketNotificationConfiguration" => Unset::Document("NotificationConfiguration", ""),
+        "GetBucketOwnershipControls" => {
+            Unset::Document("OwnershipControls", "<Rule><ObjectOwnership>BucketOwnerEnforced</ObjectOwnership></Rule>")
+        }
+        "GetBucketPolicy" | "GetBucketPolicyStatus" => {
+            Unset::Missing("NoSuchBucketPolicy", "The bucket policy does not exist")
+        }
+        "GetBucketReplication" => {
+            Unset::Missing("ReplicationConfigurationNotFoundError", "The replication configuration was not found")
+        }
+        "GetBucketRequestPayment" => Unset::Document("RequestPaymentConfiguration", "<Payer>BucketOwner</Payer>"),
+        "GetBucketTagging" => Unset::Missing("NoSuchTagSet", "The TagSet does not exist"),
+        "GetBucketWebsite" => {
+            Unset::Missing("NoSuchWebsiteConfiguration", "The specified bucket does not have a website configuration")
+        }
+        "GetObjectLockConfiguration" => Unset::Missing(
+            "ObjectLockConfigurationNotFoundError",
+            "Object Lock configuration does not exist for this bucket",
+        ),
+        "GetPublicAccessBlock" => Unset::Missing(
+            "NoSuchPublicAccessBlockConfiguration",
+            "The public access block configuration was not found",
+        ),
+        "GetObjectTagging" => Unset::Document("Tagging", "<TagSet></TagSet>"),
+        "GetObjectLegalHold" | "GetObjectRetention" => NO_LOCK,
+        "DeleteBucketCors"
+        | "DeleteBucketEncryption"
+        | "DeleteBucketLifecycle"
+        | "DeleteBucketPolicy"
+        | "DeleteBucketReplication"
+        | "DeleteBucketTagging"
+        | "DeleteBucketWebsite"
+        | "DeleteObjectTagging"
+        | "DeletePublicAccessBlock" => Unset::Removed,
+        _ => return None,
+    })
+}
+
+/// Whether an operation is about a setting that is never set.
+pub(super) fn is_unset(operation: &str) -> bool {
+    of(operation).is_some()
+}
+
+impl S3Operations {
+    /// The answer to an operation of which [`is_unset`] holds, about something that exists and has this owner.
+    pub(super) fn unset(&self, operation: &str, owner: u32) -> Result<S3Response<s3s::Body>, S3Error> {
+        let error = |status, code, message: &'static str| {
+            let mut error = S3Error::with_message(errors::code(code), message);
+            error.set_status_code(status);
+            Err(error)
+        };
+        match of(operation) {
+            Some(Unset::Missing(code, message)) => error(StatusCode::NOT_FOUND, code, message),
+            Some(Unset::Invalid(code, message)) => error(StatusCode::BAD_REQUEST, code, message),
+            Some(Unset::Document(root, inner)) => Ok(document(root, inner)),
+            Some(Unset::OwnerOnly) => {
+                let name = escape(&*self.owner_name);
+                let owner = format!("<ID>{owner}</ID><DisplayName>{name}</DisplayName>");
+                let grantee = "xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" xsi:type=\"CanonicalUser\"";
+                let grant =
+                    format!("<Grant><Grantee {grantee}>{owner}</Grantee><Permission>FULL_CONTROL</Permission></Grant>");
+                let list = format!("<Owner>{owner}</Owner><AccessControlList>{grant}</AccessControlList>");
+                Ok(document("AccessControlPolicy", &list))
+            }
+            Some(Unset::Removed) => Ok(S3Response::with_status(s3s::Body::empty(), StatusCode::NO_CONTENT)),
+            Some(Unset::Holds) | None => Ok(S3Response::with_status(s3s::Body::empty(), StatusCode::OK)),
+        }
+    }
+}
+
+fn document(root: &str, inner: &str) -> S3Response<s3s::Body> {
+    let text = format!("{DECLARATION}<{root} xmlns=\"{NAMESPACE}\">{inner}</{root}>");
+    let mut answer = S3Response::with_status(s3s::Body::from(text), StatusCode::OK);
+    answer.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    answer
+}
