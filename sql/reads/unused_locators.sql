@@ -29,7 +29,7 @@ END $$;
 --- gateway: Returns those of the given data locators that no object uses
 -- The gateway's sweeper calls this before it removes bytes. On Citus the shards are read one after the other. An object
 -- that moves meanwhile may leave one shard before its row appears in another, and be seen in neither. So what the first
--- look misses is looked for again while nothing moves (P50). 55P03 if moves do not end soon: ask again later.
+-- look misses is looked for again while nothing moves (P51). 55P03 if moves do not end soon: ask again later.
 CREATE FUNCTION mantle.unused_locators(p_locator text[]) RETURNS TABLE (locator text)
 LANGUAGE plpgsql VOLATILE {as_owner} AS $$
 DECLARE

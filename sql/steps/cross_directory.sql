@@ -30,7 +30,7 @@ BEGIN
                 ELSE mantle.try_latch_shared(p_pid) AND mantle.try_latch_name(p_pid, p_name) END;
 END $$;
 
---- Waits until no move of an object is under way on the node of p_pid, and keeps new ones away (P50)
+--- Waits until no move of an object is under way on the node of p_pid, and keeps new ones away (P51)
 -- Not for long: a move that is left prepared after a crash may last a minute.
 CREATE FUNCTION mantle.latch_moves_delegated(p_pid bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE {delegated} SET lock_timeout = '100ms' AS $$

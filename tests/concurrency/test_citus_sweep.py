@@ -1,4 +1,4 @@
-"""The sweeper's question on several nodes: the bytes of an object are in use also while the object moves (P50)."""
+"""The sweeper's question on several nodes: the bytes of an object are in use also while the object moves (P51)."""
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress

@@ -144,7 +144,7 @@ fn latch_allocation() -> Fault {
     fault
 }
 
-/// Latches the moves of objects: a move shared, at its destination; the sweeper exclusively, on every node (P50).
+/// Latches the moves of objects: a move shared, at its destination; the sweeper exclusively, on every node (P51).
 #[pg_extern(volatile)]
 fn latch_moves(exclusive: bool) {
     let mode = if exclusive { Mode::Exclusive } else { Mode::Shared };

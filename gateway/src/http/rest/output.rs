@@ -62,7 +62,7 @@ impl EntryView {
     /// The entry at `path`. Directories' paths end in a slash; the root's is empty.
     pub fn new(path: String, entry: Entry) -> Self {
         let directory = entry.is_directory();
-        let (user_metadata, headers) = split_metadata(entry.user_metadata);
+        let [user_metadata, headers] = split_metadata(entry.user_metadata);
         Self {
             kind: if directory { "directory" } else { "object" },
             name: entry.name.trim_end_matches('/').to_owned(),
@@ -87,8 +87,8 @@ impl EntryView {
 }
 
 /// User metadata, and what is kept besides it: its names begin with a colon.
-fn split_metadata(kept: Option<Value>) -> (Option<Map<String, Value>>, Option<Map<String, Value>>) {
-    let Some(Value::Object(kept)) = kept else { return (None, None) };
+fn split_metadata(kept: Option<Value>) -> [Option<Map<String, Value>>; 2] {
+    let Some(Value::Object(kept)) = kept else { return [None, None] };
     let (mut user, mut headers) = (Map::new(), Map::new());
     for (name, value) in kept {
         match name.strip_prefix(':') {
@@ -96,8 +96,7 @@ fn split_metadata(kept: Option<Value>) -> (Option<Map<String, Value>>, Option<Ma
             None => user.insert(name, value),
         };
     }
-    let some = |map: Map<String, Value>| (!map.is_empty()).then_some(map);
-    (some(user), some(headers))
+    [user, headers].map(|map| (!map.is_empty()).then_some(map))
 }
 
 /// The path of an entry; the request may have left out a directory's slash.

@@ -4,10 +4,7 @@
 use http::{HeaderMap, HeaderValue};
 use s3s::S3Error;
 
-use super::{
-    errors::{bad_request, not_offered},
-    operation::Operation,
-};
+use super::errors::{bad_request, not_offered};
 
 /// Digests of a body, and how it is framed, with every operation that takes one.
 const BODY: &[&str] = &[
@@ -89,18 +86,27 @@ pub(super) fn join_repeated(headers: &mut HeaderMap) {
     }
 }
 
+/// What an operation takes.
+pub(super) struct Taken {
+    /// The operation, as S3 names it.
+    pub(super) by: &'static str,
+    pub(super) headers: &'static [&'static str],
+    /// The operation takes a body, and so the headers of bodies.
+    pub(super) body: bool,
+}
+
 /// An error that names the first header that the operation does not know, or whose value is not offered.
-pub(super) fn check(operation: &Operation, headers: &HeaderMap) -> Result<(), S3Error> {
+pub(super) fn check(taken: &Taken, headers: &HeaderMap) -> Result<(), S3Error> {
     for (name, value) in headers {
         let name = name.as_str();
         if !(name.starts_with("x-amz-") || name.starts_with("if-") || MEANINGFUL.contains(&name)) {
             continue;
         }
-        let is_of_body = operation.takes_body() && BODY.contains(&name);
-        if !is_of_body && !knows(operation.headers, name) && !ANYWHERE.contains(&name) {
-            return Err(unknown(operation, name));
+        let is_of_body = taken.body && BODY.contains(&name);
+        if !is_of_body && !knows(taken.headers, name) && !ANYWHERE.contains(&name) {
+            return Err(unknown(taken.by, name));
         }
-        check_value(operation, name, value)?;
+        check_value(taken.by, name, value)?;
     }
     Ok(())
 }
@@ -112,18 +118,18 @@ fn knows(known: &[&str], name: &str) -> bool {
     })
 }
 
-fn unknown(operation: &Operation, name: &str) -> S3Error {
+fn unknown(operation: &str, name: &str) -> S3Error {
     let what = NOT_OFFERED.iter().find(|(start, _)| name.starts_with(start)).map(|(_, what)| *what);
     let why = match (what, name) {
         (Some(what), _) => format!("{what} not offered"),
         (None, "content-range") => "a part of an object cannot be replaced".to_owned(),
-        (None, _) if name.starts_with("if-") => format!("this condition is not offered with {}", operation.name),
-        (None, _) => format!("it is not offered with {}", operation.name),
+        (None, _) if name.starts_with("if-") => format!("this condition is not offered with {operation}"),
+        (None, _) => format!("it is not offered with {operation}"),
     };
     not_offered(format!("A header you provided implies functionality that is not implemented: `{name}` ({why})"))
 }
 
-fn check_value(operation: &Operation, name: &str, value: &HeaderValue) -> Result<(), S3Error> {
+fn check_value(operation: &str, name: &str, value: &HeaderValue) -> Result<(), S3Error> {
     let Some((_, offered)) = VALUES.iter().find(|(known, _)| *known == name) else { return Ok(()) };
     let Ok(given) = value.to_str() else {
         return Err(bad_request("InvalidArgument", format!("the header `{name}` is not text")));
@@ -135,7 +141,7 @@ fn check_value(operation: &Operation, name: &str, value: &HeaderValue) -> Result
         "x-amz-storage-class" => {
             bad_request("InvalidStorageClass", format!("The storage class you specified is not valid: `{given}`"))
         }
-        "x-amz-acl" if operation.name == "CreateBucket" => bad_request(
+        "x-amz-acl" if operation == "CreateBucket" => bad_request(
             "InvalidBucketAclWithObjectOwnership",
             "Bucket cannot have ACLs set with ObjectOwnership's BucketOwnerEnforced setting",
         ),

@@ -76,7 +76,7 @@ impl S3Operations {
         Object {
             key: Some(encoding.write(key)),
             checksum_algorithm: checksum.map(|algorithm| vec![ChecksumAlgorithm::from(algorithm)]),
-            checksum_type: checksum_type.map(|kind| ChecksumType::from_static(kind)),
+            checksum_type: checksum_type.map(ChecksumType::from_static),
             e_tag: etag(entry),
             last_modified: Some(entry.last_modified().map_or_else(epoch, timestamp)),
             owner: with_owner.then(|| self.owner(entry.permission.owner)),

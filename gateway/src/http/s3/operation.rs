@@ -11,7 +11,7 @@ use s3s::{S3Error, s3_error};
 use super::{
     document,
     errors::{bad_request, not_offered},
-    headers,
+    headers::{self, Taken},
 };
 use crate::http::hosts::Style;
 
@@ -32,7 +32,7 @@ pub(super) struct Operation {
     /// The parameter that tells this operation from others; empty if it is the one without.
     selector: &'static str,
     parameters: &'static [&'static str],
-    pub(super) headers: &'static [&'static str],
+    headers: &'static [&'static str],
 }
 
 const GET_OBJECT: &[&str] = &[
@@ -230,7 +230,8 @@ pub(super) fn check(
         return Err(bad_request("InvalidArgument", format!("the parameter `{}` is there twice", twice.1)));
     }
     let operation = operation.ok_or_else(|| s3_error!(MethodNotAllowed, "{}", level.refuses(method)))?;
-    headers::check(operation, headers)?;
+    let taken = Taken { by: operation.name, headers: operation.headers, body: operation.takes_body() };
+    headers::check(&taken, headers)?;
     Ok(operation)
 }
 
