@@ -10,7 +10,7 @@ use s3s::{
     },
 };
 
-use super::{S3Operations, errors::Answer};
+use super::{S3Operations, errors::Answer, operation::ONLY_VERSION};
 use crate::app::Call;
 
 /// Most keys of one DeleteObjects, as in S3.
@@ -50,7 +50,7 @@ impl S3Operations {
             // Each key is a request of its own, under an id derived from the batch's.
             let call = Call { request: call.step(NamespaceId(0), &object.key, 0).request, ..call.clone() };
             let key = object.key;
-            let answer = match object.version_id.is_some()
+            let answer = match object.version_id.as_ref().is_some_and(|version| version != ONLY_VERSION)
                 || object.e_tag.is_some()
                 || object.size.is_some()
                 || object.last_modified_time.is_some()

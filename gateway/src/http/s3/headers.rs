@@ -30,6 +30,7 @@ pub(super) const LIST: &[&str] = &["x-amz-optional-object-attributes"];
 pub(super) const PUT_OBJECT: &[&str] =
     &["if-match", "if-none-match", "x-amz-acl", "x-amz-meta-*", "x-amz-storage-class"];
 
+pub(super) const GET_ATTRIBUTES: &[&str] = &["x-amz-max-parts", "x-amz-object-attributes", "x-amz-part-number-marker"];
 pub(super) const PUT_ACL: &[&str] = &["content-md5", "x-amz-acl"];
 pub(super) const RENAME_OBJECT: &[&str] = &["if-none-match", "x-amz-client-token", "x-amz-rename-source"];
 

@@ -4,8 +4,9 @@ use mantle_types::{Error, ErrorCode, Result, limits::LIST_KEYS_MAX, name::is_xml
 use s3s::{
     S3Response,
     dto::{
-        ChecksumAlgorithm, ChecksumType, CommonPrefix, EncodingType, ListObjectsInput, ListObjectsOutput,
-        ListObjectsV2Input, ListObjectsV2Output, Object, ObjectStorageClass,
+        ChecksumAlgorithm, ChecksumType, CommonPrefix, EncodingType, ListObjectVersionsInput, ListObjectVersionsOutput,
+        ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output, Object, ObjectStorageClass,
+        ObjectVersion, ObjectVersionStorageClass,
     },
 };
 
@@ -14,6 +15,7 @@ use super::{
     entry::{epoch, etag, size, timestamp},
     errors::Answer,
     metadata,
+    operation::ONLY_VERSION,
 };
 use crate::{
     app::Call,
@@ -155,6 +157,56 @@ impl S3Operations {
             contents: some(contents),
             common_prefixes: some(common_prefixes),
             request_charged: None,
+        }))
+    }
+
+    /// Each object has one version: no bucket keeps others.
+    pub(super) async fn list_object_versions(
+        &self,
+        call: &Call,
+        input: ListObjectVersionsInput,
+    ) -> Answer<ListObjectVersionsOutput> {
+        let encoding = KeyEncoding::of(input.encoding_type.as_ref())?;
+        let limit = limit(input.max_keys)?;
+        let (prefix, delimiter) = (input.prefix.unwrap_or_default(), input.delimiter.unwrap_or_default());
+        let marker = input.key_marker.unwrap_or_default();
+        check_texts([&prefix, &delimiter, &marker])?;
+        let query =
+            Query { prefix: &prefix, delimiter: &delimiter, after: After::client(&marker, &prefix, &delimiter), limit };
+        let Page { items, next } = self.gateway.list_keys(call, &input.bucket, &query).await?;
+        let (objects, common_prefixes) = self.split(encoding, items, true);
+        let version = |object: Object| ObjectVersion {
+            checksum_algorithm: object.checksum_algorithm,
+            checksum_type: object.checksum_type,
+            e_tag: object.e_tag,
+            is_latest: Some(true),
+            key: object.key,
+            last_modified: object.last_modified,
+            owner: object.owner,
+            size: object.size,
+            storage_class: Some(ObjectVersionStorageClass::from_static(ObjectVersionStorageClass::STANDARD)),
+            version_id: Some(ONLY_VERSION.to_owned()),
+            ..ObjectVersion::default()
+        };
+        let is_truncated = next.is_some();
+        let next_key_marker = match next {
+            Some(After::Key(position) | After::Prefix(position)) => Some(encoding.write(position)),
+            Some(After::Start) | None => None,
+        };
+        Ok(S3Response::new(ListObjectVersionsOutput {
+            name: Some(input.bucket),
+            prefix: Some(encoding.write(prefix)),
+            delimiter: encoding.write_some(delimiter),
+            key_marker: Some(encoding.write(marker)),
+            version_id_marker: input.version_id_marker,
+            max_keys: Some(limit as i32),
+            is_truncated: Some(is_truncated),
+            next_version_id_marker: next_key_marker.as_ref().map(|_| ONLY_VERSION.to_owned()),
+            next_key_marker,
+            encoding_type: input.encoding_type,
+            versions: some(objects.into_iter().map(version).collect()),
+            common_prefixes: some(common_prefixes),
+            ..ListObjectVersionsOutput::default()
         }))
     }
 }

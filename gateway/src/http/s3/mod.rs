@@ -2,6 +2,7 @@
 //! `s3s` would ignore is refused before: [`authentication`] checks the form of a signature, [`operation`] parameters and
 //! headers.
 
+mod attributes;
 mod authentication;
 mod buckets;
 mod checksums;
@@ -232,6 +233,8 @@ operations! {
     head_object: HeadObjectInput with extensions -> HeadObjectOutput;
     delete_object: DeleteObjectInput -> DeleteObjectOutput;
     delete_objects: DeleteObjectsInput -> DeleteObjectsOutput;
+    get_object_attributes: GetObjectAttributesInput -> GetObjectAttributesOutput;
+    list_object_versions: ListObjectVersionsInput -> ListObjectVersionsOutput;
     list_objects: ListObjectsInput -> ListObjectsOutput;
     list_objects_v2: ListObjectsV2Input -> ListObjectsV2Output;
 }

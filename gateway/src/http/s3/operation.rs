@@ -43,7 +43,11 @@ const GET_OBJECT: &[&str] = &[
     "response-content-language",
     "response-content-type",
     "response-expires",
+    "versionId",
 ];
+/// The version of an object that has no others.
+const VERSION: &[&str] = &["versionId"];
+pub(super) const ONLY_VERSION: &str = "null";
 
 const OPERATIONS: &[Operation] = &[
     Operation {
@@ -68,6 +72,13 @@ const OPERATIONS: &[Operation] = &[
         headers::LIST,
     ),
     on_bucket("ListObjects", "GET", "", &["prefix", "delimiter", "max-keys", "encoding-type", "marker"], headers::LIST),
+    on_bucket(
+        "ListObjectVersions",
+        "GET",
+        "versions",
+        &["prefix", "delimiter", "max-keys", "encoding-type", "key-marker", "version-id-marker"],
+        headers::LIST,
+    ),
     on_bucket("GetBucketAccelerateConfiguration", "GET", "accelerate", &[], &[]),
     on_bucket("GetBucketAcl", "GET", "acl", &[], &[]),
     on_bucket("GetBucketCors", "GET", "cors", &[], &[]),
@@ -96,12 +107,13 @@ const OPERATIONS: &[Operation] = &[
     on_object("PutObject", "PUT", "", &[], headers::PUT_OBJECT),
     on_object("GetObject", "GET", "", GET_OBJECT, headers::GET_OBJECT),
     on_object("HeadObject", "HEAD", "", GET_OBJECT, headers::GET_OBJECT),
-    on_object("DeleteObject", "DELETE", "", &[], &[]),
+    on_object("DeleteObject", "DELETE", "", VERSION, &[]),
+    on_object("GetObjectAttributes", "GET", "attributes", VERSION, headers::GET_ATTRIBUTES),
     on_object("RenameObject", "PUT", "renameObject", &[], headers::RENAME_OBJECT),
-    on_object("GetObjectAcl", "GET", "acl", &[], &[]),
+    on_object("GetObjectAcl", "GET", "acl", VERSION, &[]),
     on_object("GetObjectLegalHold", "GET", "legal-hold", &[], &[]),
     on_object("GetObjectRetention", "GET", "retention", &[], &[]),
-    on_object("GetObjectTagging", "GET", "tagging", &[], &[]),
+    on_object("GetObjectTagging", "GET", "tagging", VERSION, &[]),
     on_object("PutObjectAcl", "PUT", "acl", &[], headers::PUT_ACL),
     on_object("DeleteObjectTagging", "DELETE", "tagging", &[], &[]),
 ];
@@ -132,7 +144,6 @@ const NOT_OFFERED: &[(&str, &str)] = &[
     ("acl", "access control lists are"),
     ("analytics", "analytics are"),
     ("append", "appending is"),
-    ("attributes", "GetObjectAttributes is"),
     ("cors", "cross-origin rules (CORS) are"),
     ("encryption", "server-side encryption is"),
     ("intelligent-tiering", "tiers are"),
@@ -158,7 +169,6 @@ const NOT_OFFERED: &[(&str, &str)] = &[
     ("uploadId", "multipart uploads are"),
     ("uploads", "multipart uploads are"),
     ("versionId", "versions are"),
-    ("versions", "versions are"),
     ("website", "websites are"),
 ];
 
@@ -225,6 +235,9 @@ pub(super) fn check(
     let is_version_1 = |pair: &(Cow<'_, str>, Cow<'_, str>)| pair.0 == "list-type" && pair.1 != "2";
     if parameters.iter().any(is_version_1) {
         return Err(bad_request("InvalidArgument", "Invalid List Type specified in Query"));
+    }
+    if parameters.iter().any(|(name, value)| name == "versionId" && value != ONLY_VERSION) {
+        return Err(bad_request("InvalidArgument", "Invalid version id specified"));
     }
     if let Some(twice) = names.iter().enumerate().find(|(at, name)| !name.is_empty() && names[..*at].contains(name)) {
         return Err(bad_request("InvalidArgument", format!("the parameter `{}` is there twice", twice.1)));
@@ -313,7 +326,7 @@ mod tests {
             (Method::PUT, "/b?policy"),
             (Method::GET, "/b?list-type=2&surprise=1"),
             (Method::GET, "/b?location&list-type=2"),
-            (Method::GET, "/b/k?versionId=3"),
+            (Method::PUT, "/b/k?versionId=null"),
             (Method::DELETE, "/b?acl"),
             (Method::PUT, "/b?delete"),
             (Method::PUT, "/b%2Fk?location"),
@@ -321,7 +334,9 @@ mod tests {
         ] {
             assert!(refusal(method, target).starts_with("NotImplemented"), "{target}");
         }
-        assert!(refusal(Method::GET, "/b?prefix=a&prefix=b").starts_with("InvalidArgument"));
+        for target in ["/b?prefix=a&prefix=b", "/b?list-type=3", "/b/k?versionId=3", "/b/k?versionId="] {
+            assert!(refusal(Method::GET, target).starts_with("InvalidArgument"), "{target}");
+        }
         for (method, target) in
             [(Method::PATCH, "/b/k"), (Method::POST, "/b/k"), (Method::PUT, "/"), (Method::POST, "/b")]
         {
@@ -369,6 +384,9 @@ mod tests {
             (Method::POST, "/b?delete", "DeleteObjects"),
             (Method::GET, "/b/k?X-Amz-Algorithm=a&X-Amz-Signature=b&response-content-type=c", "GetObject"),
             (Method::HEAD, "/b%2Fk", "HeadObject"),
+            (Method::GET, "/b?versions&key-marker=a", "ListObjectVersions"),
+            (Method::DELETE, "/b/k?versionId=null", "DeleteObject"),
+            (Method::GET, "/b/k?attributes", "GetObjectAttributes"),
             (Method::GET, "/b?acl", "GetBucketAcl"),
             (Method::GET, "/b/k?tagging", "GetObjectTagging"),
             (Method::PUT, "/b/k?renameObject", "RenameObject"),
