@@ -24,12 +24,16 @@ impl Drop for Client {
 }
 
 /// Runs a mutation to its end, even when the client disconnects.
-pub async fn run_detached<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+pub async fn run_detached<T, E>(work: impl Future<Output = Result<T, E>> + Send + 'static) -> Result<T, E>
+where
+    T: Send + 'static,
+    E: From<Error> + Send + 'static,
+{
     let client = Client(Arc::default());
     let task = tokio::spawn(DISCONNECTED.scope(client.0.clone(), work).in_current_span());
     task.await.unwrap_or_else(|cause| {
         tracing::error!(%cause, "a request's task failed");
-        Err(ErrorCode::Internal.into())
+        Err(Error::from(ErrorCode::Internal).into())
     })
 }
 
@@ -56,7 +60,7 @@ mod tests {
             let before = check_client_waits();
             let _ = resumed.await;
             let _ = tell.send((before, check_client_waits()));
-            Ok(())
+            Ok::<_, Error>(())
         }));
         tokio::task::yield_now().await;
         request.abort();

@@ -159,8 +159,8 @@ BEGIN
     IF v_replaced.id IS NOT NULL THEN
         DELETE FROM mantle.meta m WHERE m.pid = p_pid AND m.name = v_replaced.name AND m.ts = 0;
     END IF;
-    INSERT INTO mantle.meta (pid, name, ts, ns, {entry.columns})
-    VALUES (p_pid, v_entry.name, 0, v_entry.ns, {entry.columns_of_v_entry});
+    INSERT INTO mantle.meta (pid, name, ts, ns, shared, {entry.columns})
+    VALUES (p_pid, v_entry.name, 0, v_entry.ns, v_entry.shared, {entry.columns_of_v_entry});
     -- Also when neither count changes, because the directory was modified.
     IF p_pid <> 1 THEN
         PERFORM mantle.add_counts(
@@ -171,6 +171,18 @@ BEGIN
     PERFORM mantle.emit(CASE WHEN p_pid = 0 THEN 0 END, p_attempt, p_changes::mantle.directory_change[]);
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_pid]));
 END $$;
+
+--- Marks an object's bytes as shared, which changes neither its version nor its times
+CREATE FUNCTION mantle.share_object_delegated(p_pid bigint, p_name text) RETURNS void
+LANGUAGE plpgsql VOLATILE {delegated} AS $$
+BEGIN
+    UPDATE mantle.meta m SET shared = true WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0;
+    PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_pid]));
+END $$;
+
+--- The locator of bytes that a change leaves without an object; NULL if others may use them: the sweeper finds out
+CREATE FUNCTION mantle.left_locator(p_locator text, p_shared boolean) RETURNS text
+LANGUAGE sql IMMUTABLE RETURN CASE WHEN p_shared IS NOT TRUE THEN p_locator END;
 
 --- Moves an entry from one directory to another, which may be the same
 -- The directory with the smaller pid comes first: with mantle.delta_records = never each part waits for its directory's

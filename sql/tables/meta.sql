@@ -33,6 +33,9 @@ CREATE TABLE mantle.meta (
     content_type   text,
     user_metadata  jsonb,
     locator        text,
+    --- Objects only: true if another object may use the same bytes (mantle.copy_object). Then only the sweeper removes
+    --- them
+    shared         boolean,
     --- When the entry was made; for a tombstone, when the directory was removed
     created        timestamptz,
     modified       timestamptz,

@@ -1,6 +1,13 @@
 -- Creates or overwrites objects. The fast path makes new ones (extension/src/verbs/fast_path.rs); this file is the
 -- fallback. Both latch pids shared and names exclusively, so what is read of an entry stays true until the commit.
 
+--- Whether a condition of a put holds for the object that is there: `*absent`, `*present`, an etag, or NULL for none
+CREATE FUNCTION mantle.holds(p_condition text, p_id bigint, p_etag text) RETURNS boolean
+LANGUAGE sql IMMUTABLE RETURN CASE p_condition
+    WHEN '*absent' THEN p_id IS NULL
+    WHEN '*present' THEN p_id IS NOT NULL
+    ELSE p_condition IS NULL OR p_condition IS NOT DISTINCT FROM p_etag END;
+
 --- Creates or overwrites one object of a batch
 -- A separate statement reads the old size (P13). Values that no column or index would accept are refused
 -- here, so that they do not fail the whole batch.
@@ -27,8 +34,7 @@ BEGIN
     PERFORM FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_name || '/' AND m.ts = 0;
     IF FOUND AND v_old.id IS NULL THEN
         v_new.code := '{is_directory}';
-    ELSIF (CASE p_condition WHEN '*absent' THEN v_old.id IS NULL WHEN '*present' THEN v_old.id IS NOT NULL
-                ELSE p_condition IS NULL OR p_condition IS NOT DISTINCT FROM v_old.etag END) IS NOT TRUE THEN
+    ELSIF NOT mantle.holds(p_condition, v_old.id, v_old.etag) THEN
         v_new.code := '{precondition_failed}';
     END IF;
     IF v_new.code IS NOT NULL THEN
@@ -49,9 +55,9 @@ BEGIN
         UPDATE mantle.meta m
            SET owner = p_owner, grp = p_grp, mode = p_mode, version = v_new.version, size = p_size, synthetic = false,
                etag = p_etag, content_type = p_content_type, user_metadata = p_user_metadata, locator = p_locator,
-               modified = now()
+               shared = NULL, modified = now()
          WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0;
-        v_new.old_locator := v_old.locator;
+        v_new.old_locator := mantle.left_locator(v_old.locator, v_old.shared);
     END IF;
     v_new.delta := ROW(p_ns, p_pid, (v_old.id IS NULL)::int, 0, p_size - coalesce(v_old.size, 0));
     v_new.replayed := false;

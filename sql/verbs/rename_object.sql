@@ -32,7 +32,7 @@ BEGIN
         id := CASE WHEN code IS NULL THEN id END;
         RETURN;
     END IF;
-    old_locator := (d.entry).locator;
+    old_locator := mantle.left_locator((d.entry).locator, (d.entry).shared);
     v_new.pid := p_dst_pid;
     v_new.name := p_dst_name;
     PERFORM mantle.move_entry(p_src_pid, (s.entry)::text, NULL, p_dst_pid, v_new::text, (d.entry)::text, NULL, 0);

@@ -73,6 +73,7 @@ def test_canned_lists_that_hold_anyway(wire, bucket, key):
     for target in (f"/{bucket}?acl", f"{key}?acl"):
         assert wire.call("PUT", target, headers={"x-amz-acl": "private"}).status == 200
         assert code(wire.call("PUT", target, headers={"x-amz-acl": "public-read"})) == "AccessControlListNotSupported"
+        assert code(wire.call("PUT", target, b"<AccessControlPolicy/>")) == "AccessControlListNotSupported"
 
 
 def test_rename_object(wire, bucket, key):

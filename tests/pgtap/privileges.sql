@@ -10,7 +10,7 @@ SELECT mantle.grant_namespace('tap-privileges', 'mantle_analyst') AS x \gset
 -- here.
 CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
     ('mantle_gateway',
-     'allocate_ids assignment assignment_changes compact create_namespace delete_namespace delete_object
+     'allocate_ids assignment assignment_changes compact copy_object create_namespace delete_namespace delete_object
      dirstat hosted_groups import_directories import_objects index_source lease lineage list list_namespaces
      list_tree mkdir namespace operation put_object remove_tree rename_directory rename_object replay
      resolve_path rmdir set_attributes shard_map stat unused_locators usage'),
@@ -35,15 +35,16 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      begin_operation_delegated compact_delegated compact_directories compact_directory count_and_emit
      create_index_group create_restore_point delegate_functions delegated_functions
      delete_object_delegated delete_object_distributed delete_object_one delta_ts_base
-     directory_name_fault distribute distributed_tables drop_index_group drop_index_slot emit
+     directory_name_fault directory_of_each_node distribute distributed_tables drop_index_group drop_index_slot emit
      emit_directories empty_delegated empty_directories error_meaning first_entries grant_namespace
-     grantable id_fault import_count import_directories_delegated import_insert import_insert_distributed
+     grantable holds id_fault import_count import_directories_delegated import_insert import_insert_distributed
      import_lookup import_lookup_delegated import_lookup_distributed import_objects_delegated
      import_objects_distributed import_plan import_refusals import_screen insert_entry_delegated
      is_distributed is_empty is_empty_delegated is_in_trash is_local is_proven latch_across_nodes
      latch_allocation latch_batch latch_delegated latch_entries latch_epoch latch_epoch_delegated
-     latch_epoch_everywhere latch_pids latch_rename_batch lease_fault local_partitions
-     local_rows_estimate local_shards maintain_busy_directories maintain_compaction maintain_directories
+     latch_epoch_everywhere latch_moves latch_moves_delegated latch_pids latch_rename_batch lease_fault left_locator
+     local_partitions
+     local_rows_estimate local_shards locators_without_object maintain_busy_directories maintain_compaction maintain_directories
      maintain_pruning maintain_requests maintain_trash make_prepare_keys mkdir_delegated
      mkdir_distributed mkdir_fallback mkdir_one move_entry move_namespace mutation_fault_code
      namespace_fault namespace_name_fault node_facts node_partitions node_problems object_name_fault
@@ -52,9 +53,9 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      put_object_delegated put_object_distributed put_object_fallback put_object_one queue_pruning
      raise_fault read_place_delegated record_attempt_delegated record_request record_request_delegated
      recorded_outcome rekey_requests removable_directories remove_directory remove_entry_delegated
-     removed_fault rename_directory_fault rename_directory_move reported_index_replicas request_fault
+     removed_fault rename_directory_fault rename_directory_move replaced_metadata reported_index_replicas request_fault
      revoke_namespace rmdir_delegated rows_estimate run_maintenance set_attributes_delegated
-     set_attributes_distributed set_attributes_one shard_problems trash_targets try_latch_delegated
+     set_attributes_distributed set_attributes_one shard_problems share_object_delegated trash_targets try_latch_delegated
      try_latch_exclusive try_latch_name try_latch_shared walk_down walk_tree worker_signs write_tombstone
      write_tombstone_delegated');
 SELECT set_eq($$

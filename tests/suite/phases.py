@@ -135,6 +135,11 @@ def chaos_proof(arguments: list[str]) -> Counts:
     return Counts(failed=1) if status != 0 else chaos(arguments, "proof")
 
 
+def conformance(arguments: list[str]) -> Counts:
+    """A public S3 suite, from a checkout of it; compared with a kept list. Not part of the suite."""
+    return one_test([python(), "-m", "tests.conformance.run", *arguments])
+
+
 def concurrency(_stack: Stack) -> Counts:
     """All pairs of verbs at every failpoint, random histories against a model, crashes."""
     return run_pytest(str(TESTS / "concurrency"), *(f"--ignore={path}" for path in DISTRIBUTED))

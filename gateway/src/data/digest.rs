@@ -129,6 +129,9 @@ pub enum Mismatch {
     Malformed(&'static str),
 }
 
+/// The beginning of the name, in an object's metadata, under which its checksum is kept, before the algorithm.
+pub const KEPT_AS: &str = ":checksum-";
+
 /// The checksum of bytes that an object keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checksum {

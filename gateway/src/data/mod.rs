@@ -20,7 +20,7 @@ use object_store::{
 };
 use uuid::Uuid;
 
-pub use self::digest::{Algorithm, Checksum, Checksums, Expected, Mismatch};
+pub use self::digest::{Algorithm, Checksum, Checksums, Expected, KEPT_AS, Mismatch};
 
 /// Larger objects are written in pieces of this size.
 const PIECE_BYTES: usize = 4 << 20;

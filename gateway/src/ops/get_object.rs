@@ -16,6 +16,14 @@ use crate::{
 /// Counter of reads that found no bytes.
 const BYTES_MISSING: &str = "mantle_gateway_bytes_missing_total";
 
+/// An error unless the caller may read the bytes.
+pub(super) fn may_read(call: &Call, entry: &Entry) -> Result<()> {
+    match entry.permission.allows(&call.caller, Access::Read) {
+        true => Ok(()),
+        false => Err(Error::new(ErrorCode::AccessDenied, "the caller may not read the object")),
+    }
+}
+
 impl Gateway {
     /// The object, or the explicit directory, at a key that the caller may read.
     pub async fn head_object(&self, call: &Call, namespace: &str, key: &str) -> Result<Entry> {
@@ -27,9 +35,7 @@ impl Gateway {
         if entry.is_directory() && !entry.explicit {
             return Err(Error::new(ErrorCode::NotFound, "the directory was not made explicitly"));
         }
-        if !entry.permission.allows(&call.caller, Access::Read) {
-            return Err(Error::new(ErrorCode::AccessDenied, "the caller may not read the object"));
-        }
+        may_read(call, &entry)?;
         Ok(entry)
     }
 

@@ -1,5 +1,6 @@
 //! The use cases, one verb per file. They use the index, the database and the bytes, and know nothing of HTTP.
 
+pub mod copy_object;
 pub mod delete_object;
 mod directory_move;
 pub mod get_object;

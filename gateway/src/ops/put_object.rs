@@ -33,7 +33,7 @@ pub struct Received {
     reached: Option<Reached>,
 }
 
-fn object_path(key: &str) -> Result<Path<'_>> {
+pub(super) fn object_path(key: &str) -> Result<Path<'_>> {
     let path = Path::parse(key)?;
     if path.is_directory() {
         return Err(Error::new(ErrorCode::InvalidArgument, "a key that ends in a slash names a directory"));

@@ -35,7 +35,7 @@ pub use self::{
     database::pause,
     directories::{NewDirectory, Prepare, RenameDirectory, Rmdir, SetAttributes},
     namespaces::{Assignment, Namespace, no_namespace},
-    objects::{DeleteObject, NewObject, RenameObject},
+    objects::{CopyObject, DeleteObject, NewObject, RenameObject},
     operations::{Operation, RemoveTree},
     precondition::Precondition,
     reads::{Listed, SubtreeTotals},

@@ -1,7 +1,7 @@
 //! Mutations of objects' metadata.
 
 use mantle_types::{
-    EntryId, PartitionId, Permission, Result,
+    EntryId, NamespaceId, PartitionId, Permission, Result,
     verbs::{Verb, delete_object, put_object},
 };
 use serde_json::Value;
@@ -14,7 +14,7 @@ use super::{
     precondition::Precondition,
     prepared::wait_for_prepared,
     resolution::LeasedPartition,
-    rows::Written,
+    rows::{Coded, Entry, Written},
     sql::{self, Statement},
 };
 
@@ -80,6 +80,21 @@ impl Mutation for DeleteObject {
     }
 }
 
+/// A new object, of the bytes of another one.
+pub struct CopyObject<'a> {
+    pub source_ns: NamespaceId,
+    pub source_pid: PartitionId,
+    /// As it was read; the copy fails if it has changed.
+    pub source: &'a Entry,
+    pub destination: LeasedPartition,
+    pub name: &'a str,
+    pub id: EntryId,
+    pub permission: Permission,
+    pub content_type: Option<&'a str>,
+    pub user_metadata: Option<&'a Value>,
+    pub precondition: &'a Precondition,
+}
+
 impl Store {
     pub async fn rename_object(&self, claim: RequestClaim, rename: RenameObject<'_>) -> Result<Written> {
         let destination = rename.destination;
@@ -104,6 +119,44 @@ impl Store {
         let written = Written::expect(&row)?;
         if self.nodes.are_apart(rename.source_pid, destination.pid) {
             // For a directory the index waits for the other part; for an object nothing else does.
+            wait_for_prepared(&self.nodes).await?;
+        }
+        Ok(written)
+    }
+
+    /// Makes an object of the source's bytes.
+    pub async fn copy_object(&self, claim: RequestClaim, copy: &CopyObject<'_>) -> Result<Coded> {
+        let (source, destination) = (copy.source, copy.destination);
+        let permission = copy.permission;
+        let row = self
+            .query_one_at(
+                destination.pid,
+                &sql::COPY_OBJECT,
+                &[
+                    (&(claim.principal as i32), Type::INT4),
+                    (&copy.source_ns.as_i64(), Type::INT8),
+                    (&copy.source_pid.as_i64(), Type::INT8),
+                    (&source.name, Type::TEXT),
+                    (&source.id.as_i64(), Type::INT8),
+                    (&source.version, Type::INT8),
+                    (&claim.ns.as_i64(), Type::INT8),
+                    (&destination.pid.as_i64(), Type::INT8),
+                    (&copy.name, Type::TEXT),
+                    (&copy.id.as_i64(), Type::INT8),
+                    (&(permission.owner as i32), Type::INT4),
+                    (&(permission.group as i32), Type::INT4),
+                    (&i32::from(permission.mode), Type::INT4),
+                    (&copy.content_type, Type::TEXT),
+                    (&copy.user_metadata, Type::JSONB),
+                    (&copy.precondition.as_sql(), Type::TEXT),
+                    (&claim.request, Type::UUID),
+                    (&claim.hash, Type::INT8),
+                    (&destination.lease.to_string(), Type::TEXT),
+                ],
+            )
+            .await?;
+        let written = Written::read(&row)?;
+        if self.nodes.are_apart(copy.source_pid, destination.pid) {
             wait_for_prepared(&self.nodes).await?;
         }
         Ok(written)

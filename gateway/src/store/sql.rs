@@ -102,6 +102,9 @@ statements! {
     RENAME_OBJECT "rename_object" change
         "SELECT code, id, replayed, old_locator \
          FROM mantle.rename_object($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+    COPY_OBJECT "copy_object" change
+        "SELECT code, id, replayed, old_locator \
+         FROM mantle.copy_object($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)";
     SET_ATTRIBUTES "set_attributes" batch "ord, code, id, replayed" of set_attributes;
     STAT "stat" read
         "SELECT code, name, id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, \

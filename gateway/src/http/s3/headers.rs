@@ -31,6 +31,22 @@ pub(super) const PUT_OBJECT: &[&str] =
     &["if-match", "if-none-match", "x-amz-acl", "x-amz-meta-*", "x-amz-storage-class"];
 
 pub(super) const GET_ATTRIBUTES: &[&str] = &["x-amz-max-parts", "x-amz-object-attributes", "x-amz-part-number-marker"];
+pub(super) const COPY_OBJECT: &[&str] = &[
+    "if-match",
+    "if-none-match",
+    "x-amz-acl",
+    "x-amz-checksum-algorithm",
+    "x-amz-copy-source",
+    "x-amz-copy-source-if-match",
+    "x-amz-copy-source-if-modified-since",
+    "x-amz-copy-source-if-none-match",
+    "x-amz-copy-source-if-unmodified-since",
+    "x-amz-meta-*",
+    "x-amz-metadata-directive",
+    "x-amz-source-expected-bucket-owner",
+    "x-amz-storage-class",
+    "x-amz-tagging-directive",
+];
 pub(super) const PUT_ACL: &[&str] = &["content-md5", "x-amz-acl"];
 pub(super) const RENAME_OBJECT: &[&str] = &["if-none-match", "x-amz-client-token", "x-amz-rename-source"];
 
@@ -59,12 +75,12 @@ const VALUES: &[(&str, &[&str])] = &[
     ("x-amz-optional-object-attributes", &["restorestatus"]),
     ("x-amz-request-payer", &["requester"]),
     ("x-amz-storage-class", &["standard"]),
+    ("x-amz-tagging-directive", &["copy", "replace"]),
 ];
 
 /// What headers that are not offered belong to, by the beginning of their names.
 const NOT_OFFERED: &[(&str, &str)] = &[
     ("x-amz-bypass-governance", "object lock is"),
-    ("x-amz-copy-source", "CopyObject is"),
     ("x-amz-grant-", "access control lists are"),
     ("x-amz-mfa", "deletion by MFA is"),
     ("x-amz-object-lock", "object lock is"),

@@ -8,7 +8,7 @@ use s3s::dto::{HeadObjectOutput, Metadata, PutObjectInput, Timestamp, TimestampF
 use serde_json::{Map, Value};
 
 use super::errors::bad_request;
-use crate::data::{Algorithm, Checksum};
+use crate::data::{Algorithm, Checksum, KEPT_AS};
 
 pub(super) const CACHE_CONTROL: &str = ":cache-control";
 const CONTENT_DISPOSITION: &str = ":content-disposition";
@@ -17,9 +17,6 @@ const CONTENT_LANGUAGE: &str = ":content-language";
 pub(super) const EXPIRES: &str = ":expires";
 /// Encoding of the upload's framing, not of the object.
 const FRAMING: &str = "aws-chunked";
-
-/// The beginning of the name under which an object's checksum is kept, before its algorithm.
-const CHECKSUM: &str = ":checksum-";
 
 /// The metadata of a PutObject; `None` if it has none.
 ///
@@ -57,14 +54,14 @@ pub(super) fn with_checksum(metadata: Option<Value>, checksum: &Checksum) -> Val
         Some(Value::Object(map)) => map,
         _ => Map::new(),
     };
-    map.insert(format!("{CHECKSUM}{}", checksum.algorithm.name()), Value::String(checksum.value.clone()));
+    map.insert(format!("{KEPT_AS}{}", checksum.algorithm.name()), Value::String(checksum.value.clone()));
     Value::Object(map)
 }
 
 /// The checksum that is kept with an object; older objects have none.
 pub(super) fn checksum(kept: Option<&Value>) -> Option<Checksum> {
     kept?.as_object()?.iter().find_map(|(name, value)| {
-        let algorithm = Algorithm::named(name.strip_prefix(CHECKSUM)?)?;
+        let algorithm = Algorithm::named(name.strip_prefix(KEPT_AS)?)?;
         Some(Checksum { algorithm, value: value.as_str()?.to_owned() })
     })
 }

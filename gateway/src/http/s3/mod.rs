@@ -7,6 +7,8 @@ mod authentication;
 mod buckets;
 mod checksums;
 mod conditions;
+mod copy;
+mod copy_source;
 mod delete;
 mod document;
 mod entry;
@@ -29,7 +31,7 @@ use axum::{
     Router,
     body::Body,
     extract::Request,
-    http::{HeaderMap, Uri, header},
+    http::{HeaderMap, HeaderValue, Uri, header},
 };
 use mantle_types::{Caller, Error, ErrorCode};
 use s3s::{
@@ -167,9 +169,15 @@ impl S3Operations {
 
     /// An error if the client expects another owner of the bucket than it has.
     async fn check_owner(&self, uri: &Uri, headers: &HeaderMap, style: Option<&Style>) -> mantle_types::Result<()> {
-        let Some(expected) = headers.get(EXPECTED_OWNER) else { return Ok(()) };
-        let Some(bucket) = operation::bucket(uri, style) else { return Ok(()) };
-        let owner = self.gateway.store.namespace(&bucket).await?.map(|namespace| namespace.owner.to_string());
+        match operation::bucket(uri, style) {
+            Some(bucket) => self.check_owner_of(&bucket, headers.get(EXPECTED_OWNER)).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn check_owner_of(&self, bucket: &str, expected: Option<&HeaderValue>) -> mantle_types::Result<()> {
+        let Some(expected) = expected else { return Ok(()) };
+        let owner = self.gateway.store.namespace(bucket).await?.map(|namespace| namespace.owner.to_string());
         match owner {
             // Each operation says itself that there is no such bucket.
             None => Ok(()),
@@ -179,13 +187,14 @@ impl S3Operations {
     }
 
     /// Runs a mutation to its end, even when the client disconnects.
-    async fn mutate<T: Send + 'static, Work>(
+    async fn mutate<T: Send + 'static, E, Work>(
         &self,
         call: &Call,
         mutation: impl FnOnce(Arc<Gateway>, Call) -> Work,
-    ) -> mantle_types::Result<T>
+    ) -> Result<T, E>
     where
-        Work: Future<Output = mantle_types::Result<T>> + Send + 'static,
+        E: From<Error> + Send + 'static,
+        Work: Future<Output = Result<T, E>> + Send + 'static,
     {
         run_detached(mutation(self.gateway.clone(), call.clone())).await
     }
@@ -229,6 +238,7 @@ operations! {
     get_bucket_location: GetBucketLocationInput -> GetBucketLocationOutput;
     get_bucket_versioning: GetBucketVersioningInput -> GetBucketVersioningOutput;
     put_object: PutObjectInput with headers with extensions -> PutObjectOutput;
+    copy_object: CopyObjectInput with headers with extensions -> CopyObjectOutput;
     get_object: GetObjectInput with extensions -> GetObjectOutput;
     head_object: HeadObjectInput with extensions -> HeadObjectOutput;
     delete_object: DeleteObjectInput -> DeleteObjectOutput;

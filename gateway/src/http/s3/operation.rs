@@ -9,7 +9,7 @@ use http::{HeaderMap, Method, Uri};
 use s3s::{S3Error, s3_error};
 
 use super::{
-    document,
+    copy, document,
     errors::{bad_request, not_offered},
     headers::{self, Taken},
 };
@@ -105,6 +105,7 @@ const OPERATIONS: &[Operation] = &[
     on_bucket("DeleteBucketWebsite", "DELETE", "website", &[], &[]),
     on_bucket("DeletePublicAccessBlock", "DELETE", "publicAccessBlock", &[], &[]),
     on_object("PutObject", "PUT", "", &[], headers::PUT_OBJECT),
+    COPY_OBJECT,
     on_object("GetObject", "GET", "", GET_OBJECT, headers::GET_OBJECT),
     on_object("HeadObject", "HEAD", "", GET_OBJECT, headers::GET_OBJECT),
     on_object("DeleteObject", "DELETE", "", VERSION, &[]),
@@ -117,6 +118,9 @@ const OPERATIONS: &[Operation] = &[
     on_object("PutObjectAcl", "PUT", "acl", &[], headers::PUT_ACL),
     on_object("DeleteObjectTagging", "DELETE", "tagging", &[], &[]),
 ];
+
+/// PutObject's request with a header more, and so not found by a parameter.
+const COPY_OBJECT: Operation = on_object("CopyObject", "PUT", copy::SOURCE, &[], headers::COPY_OBJECT);
 
 const fn on_bucket(
     name: &'static str,
@@ -223,7 +227,12 @@ pub(super) fn check(
     let parameters: Vec<_> = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).collect();
     let names: Vec<&str> = parameters.iter().map(|(name, _)| name.as_ref()).collect();
     let of_level = || OPERATIONS.iter().filter(|known| known.level == level && known.method == method.as_str());
-    let selected = of_level().find(|known| !known.selector.is_empty() && names.contains(&known.selector));
+    let is_selected = |known: &&Operation| match known.selector {
+        "" => false,
+        copy::SOURCE => headers.contains_key(copy::SOURCE),
+        selector => names.contains(&selector),
+    };
+    let selected = of_level().find(is_selected);
     let operation = selected.or_else(|| of_level().find(|known| known.selector.is_empty()));
     let allows = |known: &Operation, name: &str| known.selector == name || known.parameters.contains(&name);
     let unknown = names
@@ -352,7 +361,7 @@ mod tests {
             (Method::PUT, "/b/k", "content-range", "bytes 1-2/3"),
             (Method::PUT, "/b/k", "if-unmodified-since", "Mon, 01 Jan 2024 00:00:00 GMT"),
             (Method::PUT, "/b/k", "x-amz-server-side-encryption-context", "e30="),
-            (Method::PUT, "/b/k", "x-amz-copy-source", "/b/k"),
+            (Method::PUT, "/b", "x-amz-copy-source", "/b/k"),
             (Method::PUT, "/b/k", "x-amz-new", "1"),
             (Method::PUT, "/b", "x-amz-grant-read", "id=1"),
             (Method::GET, "/b/k", "x-amz-meta-a", "1"),

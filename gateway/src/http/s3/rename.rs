@@ -4,8 +4,8 @@ use http::HeaderMap;
 use mantle_types::{Error, ErrorCode};
 use uuid::Uuid;
 
-use super::{S3Operations, errors::Refusal};
-use crate::{app::Call, http::percent, ops::rename::Rename};
+use super::{S3Operations, copy_source, errors::Refusal};
+use crate::{app::Call, ops::rename::Rename};
 
 const SOURCE: &str = "x-amz-rename-source";
 const TOKEN: &str = "x-amz-client-token";
@@ -22,7 +22,10 @@ impl S3Operations {
         headers: &HeaderMap,
         overwrites: bool,
     ) -> Result<(), Refusal> {
-        let source = source(headers, bucket)?;
+        let (of, source) = copy_source::read(headers, SOURCE)?;
+        if of != bucket {
+            return Err(Error::new(ErrorCode::InvalidArgument, "objects are renamed within one bucket").into());
+        }
         let call = with_token(call, headers)?;
         let (bucket, rename) = (bucket.to_owned(), Rename { source, destination: key, overwrite: overwrites });
         let renamed = self.mutate(&call, |gateway, call| async move { gateway.rename(&call, &bucket, &rename).await });
@@ -35,19 +38,6 @@ impl S3Operations {
     }
 }
 
-/// The key in `/bucket/key`, encoded, of the same bucket.
-fn source(headers: &HeaderMap, bucket: &str) -> Result<String, Error> {
-    let invalid = |why: &str| Error::new(ErrorCode::InvalidArgument, format!("{SOURCE} {why}"));
-    let text = headers.get(SOURCE).ok_or_else(|| invalid("is missing"))?.to_str();
-    let decoded = percent::decode(text.map_err(|_| invalid("is not text"))?)?;
-    let path = decoded.strip_prefix('/').unwrap_or(&decoded);
-    match path.split_once('/') {
-        Some((of, key)) if of == bucket && !key.is_empty() => Ok(key.to_owned()),
-        Some(_) => Err(invalid("names another bucket, and objects move within one")),
-        None => Err(invalid("must have the form /bucket/key")),
-    }
-}
-
 /// The client's token makes repeated calls one, as a request id does.
 fn with_token(call: Call, headers: &HeaderMap) -> Result<Call, Error> {
     let Some(token) = headers.get(TOKEN) else { return Ok(call) };
@@ -57,22 +47,4 @@ fn with_token(call: Call, headers: &HeaderMap) -> Result<Call, Error> {
         return Err(Error::new(ErrorCode::InvalidArgument, why));
     }
     Ok(Call { request: Uuid::new_v5(&Uuid::NAMESPACE_OID, token), client_key: true, ..call })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_source_is_of_the_same_bucket() {
-        let source = |text: &str| {
-            let headers = HeaderMap::from_iter([(http::HeaderName::from_static(SOURCE), text.parse().unwrap())]);
-            source(&headers, "b").map_err(|e| e.code())
-        };
-        assert_eq!(source("/b/a%20b/c%2F").as_deref(), Ok("a b/c/"));
-        assert_eq!(source("b/k").as_deref(), Ok("k"));
-        for bad in ["/c/k", "/b/", "/b", "", "k"] {
-            assert_eq!(source(bad), Err(ErrorCode::InvalidArgument), "{bad}");
-        }
-    }
 }

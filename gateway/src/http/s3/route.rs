@@ -15,7 +15,7 @@ use s3s::{S3Error, S3Request, S3Response, S3Result, TrailingHeaders, route::S3Ro
 use super::{
     S3Operations, checksums,
     conditions::{self, Conditions},
-    document,
+    copy, document,
     errors::{self, Refusal},
     framing::Framing,
     operation::{self, Level, Operation, level},
@@ -135,7 +135,7 @@ impl Route {
                 gateway.store.namespace(&bucket).await?.map_or(call.caller.uid, |namespace| namespace.owner)
             }
         };
-        Ok(operations.unset(operation, owner)?)
+        Ok(operations.unset(operation, owner, &request.headers)?)
     }
 
     async fn s3(&self, request: S3Request<s3s::Body>, caller: Caller) -> S3Result<S3Response<s3s::Body>> {
@@ -166,6 +166,7 @@ impl Route {
             headers.remove(name);
         }
         let failed = conditions.clone();
+        extensions.insert(copy::take_conditions(&mut headers)?);
         extensions.insert(caller);
         extensions.insert(conditions);
         extensions.insert(Trailer(trailing_headers));

@@ -2,7 +2,7 @@
 //! where nothing is set, and removing one does nothing. Tools ask for many of them before they do their work. Requests that
 //! set one are refused by [`super::operation`].
 
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use quick_xml::escape::escape;
 use s3s::{S3Error, S3Response};
 
@@ -23,8 +23,8 @@ enum Unset {
     OwnerOnly,
     /// Nothing is there, as demanded.
     Removed,
-    /// The canned access control lists that are accepted say what holds anyway.
-    Holds,
+    /// The canned access control lists that are accepted say what holds anyway. A document might say anything else.
+    Canned,
 }
 
 const NO_LOCK: Unset = Unset::Invalid("InvalidRequest", "Bucket is missing Object Lock Configuration");
@@ -32,7 +32,7 @@ const NO_LOCK: Unset = Unset::Invalid("InvalidRequest", "Bucket is missing Objec
 fn of(operation: &str) -> Option<Unset> {
     Some(match operation {
         "GetBucketAcl" | "GetObjectAcl" => Unset::OwnerOnly,
-        "PutBucketAcl" | "PutObjectAcl" => Unset::Holds,
+        "PutBucketAcl" | "PutObjectAcl" => Unset::Canned,
         "GetBucketAccelerateConfiguration" => Unset::Document("AccelerateConfiguration", ""),
         "GetBucketCors" => Unset::Missing("NoSuchCORSConfiguration", "The CORS configuration does not exist"),
         "GetBucketEncryption" => Unset::Missing(
@@ -88,7 +88,12 @@ pub(super) fn is_unset(operation: &str) -> bool {
 
 impl S3Operations {
     /// The answer to an operation of which [`is_unset`] holds, about something that exists and has this owner.
-    pub(super) fn unset(&self, operation: &str, owner: u32) -> Result<S3Response<s3s::Body>, S3Error> {
+    pub(super) fn unset(
+        &self,
+        operation: &str,
+        owner: u32,
+        headers: &HeaderMap,
+    ) -> Result<S3Response<s3s::Body>, S3Error> {
         let error = |status, code, message: &'static str| {
             let mut error = S3Error::with_message(errors::code(code), message);
             error.set_status_code(status);
@@ -108,7 +113,10 @@ impl S3Operations {
                 Ok(document("AccessControlPolicy", &list))
             }
             Some(Unset::Removed) => Ok(S3Response::with_status(s3s::Body::empty(), StatusCode::NO_CONTENT)),
-            Some(Unset::Holds) | None => Ok(S3Response::with_status(s3s::Body::empty(), StatusCode::OK)),
+            Some(Unset::Canned) if !headers.contains_key("x-amz-acl") => {
+                error(StatusCode::BAD_REQUEST, "AccessControlListNotSupported", "The bucket does not allow ACLs")
+            }
+            Some(Unset::Canned) | None => Ok(S3Response::with_status(s3s::Body::empty(), StatusCode::OK)),
         }
     }
 }

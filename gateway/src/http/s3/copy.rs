@@ -1,0 +1,134 @@
+//! CopyObject. The copy shares the bytes of its source, so it costs the same for every size.
+
+use http::{Extensions, HeaderMap};
+use mantle_types::{Error, ErrorCode};
+use s3s::{
+    S3Error, S3ErrorCode, S3Response,
+    dto::{CopyObjectInput, CopyObjectOutput, CopyObjectResult, MetadataDirective, PutObjectInput},
+};
+
+use super::{
+    S3Operations, checksums,
+    conditions::Conditions,
+    copy_source,
+    entry::{etag, md5, timestamp},
+    errors::{Answer, Refusal, bad_request, not_offered},
+    metadata,
+};
+use crate::{
+    app::Call,
+    ops::copy_object::{Copy, Described},
+    store::{Entry, Precondition},
+};
+
+pub(super) const SOURCE: &str = "x-amz-copy-source";
+const SOURCE_OWNER: &str = "x-amz-source-expected-bucket-owner";
+/// The conditions of the source, and the headers that they are when an object is read.
+const CONDITIONS: [(&str, http::HeaderName); 4] = [
+    ("x-amz-copy-source-if-match", http::header::IF_MATCH),
+    ("x-amz-copy-source-if-none-match", http::header::IF_NONE_MATCH),
+    ("x-amz-copy-source-if-modified-since", http::header::IF_MODIFIED_SINCE),
+    ("x-amz-copy-source-if-unmodified-since", http::header::IF_UNMODIFIED_SINCE),
+];
+
+/// The conditions of the source. They are taken out: `s3s` would refuse forms that are valid.
+pub(super) fn take_conditions(headers: &mut HeaderMap) -> Result<SourceConditions, S3Error> {
+    let mut of_source = HeaderMap::new();
+    for (name, header) in CONDITIONS {
+        of_source.extend(headers.remove(name).map(|value| (header, value)));
+    }
+    Conditions::read(&of_source, None).map(SourceConditions)
+}
+
+#[derive(Clone, Default)]
+pub(super) struct SourceConditions(Conditions);
+
+impl SourceConditions {
+    /// Any condition that does not hold is 412, also those that are 304 for a read.
+    fn check(&self, source: &Entry) -> Result<(), Refusal> {
+        let modified = source.last_modified().map(|time| time.timestamp());
+        self.0.check(md5(source), modified).map_err(|_| {
+            let message = "At least one of the pre-conditions you specified did not hold";
+            S3Error::with_message(S3ErrorCode::PreconditionFailed, message).into()
+        })
+    }
+}
+
+impl S3Operations {
+    pub(super) async fn copy_object(
+        &self,
+        call: &Call,
+        input: CopyObjectInput,
+        headers: HeaderMap,
+        extensions: Extensions,
+    ) -> Answer<CopyObjectOutput> {
+        let (source_bucket, source_key) = copy_source::read(&headers, SOURCE)?;
+        self.check_owner_of(&source_bucket, headers.get(SOURCE_OWNER)).await?;
+        let precondition = match extensions.get::<Conditions>() {
+            Some(conditions) => conditions.of_put()?,
+            None => Precondition::None,
+        };
+        let replaces = is_replaced(&input)?;
+        let is_itself = (&source_bucket, &source_key) == (&input.bucket, &input.key);
+        if is_itself && !replaces {
+            return Err(bad_request(
+                "InvalidRequest",
+                "This copy request is illegal because it is trying to copy an object to itself without changing the object's \
+                 metadata, storage class, website redirect location or encryption attributes.",
+            )
+            .into());
+        }
+        let algorithm = input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str().to_owned());
+        let of_source = extensions.get::<SourceConditions>().cloned().unwrap_or_default();
+        let accept = move |source: &Entry| -> Result<(), Refusal> {
+            of_source.check(source)?;
+            let kept = metadata::checksum(source.user_metadata.as_ref());
+            match &algorithm {
+                Some(asked) if !kept.is_some_and(|kept| kept.algorithm.name().eq_ignore_ascii_case(asked)) => {
+                    Err(not_offered("a copy keeps the checksum of its source (`x-amz-checksum-algorithm`)").into())
+                }
+                _ => Ok(()),
+            }
+        };
+        let (bucket, key) = (input.bucket.clone(), input.key.clone());
+        let described = Described { content_type: input.content_type.clone(), user_metadata: of_copy(input)? };
+        let copy = Copy { replaced: replaces.then_some(described), precondition };
+        let (to_bucket, to_key) = (bucket.clone(), key.clone());
+        self.mutate(call, |gateway, call| async move {
+            let (source, destination) = ((&*source_bucket, &*source_key), (&*to_bucket, &*to_key));
+            gateway.copy_object(&call, source, destination, &copy, accept).await
+        })
+        .await?;
+        let made = self.gateway.head_object(call, &bucket, &key).await?;
+        let result = CopyObjectResult {
+            e_tag: etag(&made),
+            last_modified: made.last_modified().map(timestamp),
+            ..CopyObjectResult::default()
+        };
+        let headers = metadata::checksum(made.user_metadata.as_ref()).as_ref().map(checksums::headers);
+        let output = CopyObjectOutput { copy_object_result: Some(result), ..CopyObjectOutput::default() };
+        Ok(S3Response::with_headers(output, headers.unwrap_or_default()))
+    }
+}
+
+/// Whether the copy has metadata of its own.
+fn is_replaced(input: &CopyObjectInput) -> Result<bool, Error> {
+    match input.metadata_directive.as_ref().map(MetadataDirective::as_str) {
+        None | Some(MetadataDirective::COPY) => Ok(false),
+        Some(MetadataDirective::REPLACE) => Ok(true),
+        Some(_) => Err(Error::new(ErrorCode::InvalidArgument, "Unknown metadata directive.")),
+    }
+}
+
+/// The metadata that a request gives, as PutObject's.
+fn of_copy(input: CopyObjectInput) -> Result<Option<serde_json::Value>, S3Error> {
+    metadata::of_put(&PutObjectInput {
+        metadata: input.metadata,
+        cache_control: input.cache_control,
+        content_disposition: input.content_disposition,
+        content_encoding: input.content_encoding,
+        content_language: input.content_language,
+        expires: input.expires,
+        ..PutObjectInput::default()
+    })
+}

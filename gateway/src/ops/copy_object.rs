@@ -1,0 +1,134 @@
+//! copy_object: a new object of another one's bytes. No byte is copied: both rows name the same, and only the sweeper
+//! removes them once no row does (P52).
+
+use mantle_types::{Error, ErrorCode, Result, name::Path};
+use serde_json::Value;
+
+use super::{
+    get_object::may_read,
+    restarts::Restarts,
+    stat::{Found, Naming},
+};
+use crate::{
+    app::{Call, Gateway, OBJECT_MODE},
+    data::KEPT_AS,
+    hash::RequestHash,
+    store::{CopyObject, Entry, Precondition, accepted},
+};
+
+/// What the copy has of its own; `None` keeps what the source has.
+#[derive(Clone, Debug, Default)]
+pub struct Copy {
+    pub replaced: Option<Described>,
+    pub precondition: Precondition,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Described {
+    pub content_type: Option<String>,
+    /// Without the checksum, which is the source's.
+    pub user_metadata: Option<Value>,
+}
+
+/// A namespace and a key in it.
+pub type Place<'a> = (&'a str, &'a str);
+
+impl Gateway {
+    /// Copies an object that `accept` accepts. An error if the destination is a directory, or the source has no bytes.
+    pub async fn copy_object<E: From<Error>>(
+        &self,
+        call: &Call,
+        source: Place<'_>,
+        destination: Place<'_>,
+        copy: &Copy,
+        accept: impl Fn(&Entry) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (namespace, key) = destination;
+        let path = super::put_object::object_path(key)?;
+        let Some((name, parents)) = path.split_last() else {
+            return Err(Error::from(ErrorCode::InvalidArgument).into());
+        };
+        let described = copy.replaced.as_ref();
+        let hash = RequestHash::new("copy_object", namespace, key)
+            .part(source.0)
+            .part(source.1)
+            .part([u8::from(described.is_some())])
+            .optional(described.and_then(|new| new.content_type.as_deref()))
+            .optional(described.and_then(|new| new.user_metadata.as_ref()).map(Value::to_string))
+            .optional(copy.precondition.as_sql())
+            .finish();
+        if self.replayed(call, namespace, hash).await?.is_some() {
+            return Ok(());
+        }
+        let mut restarts = Restarts::default();
+        loop {
+            let found = self.source_of_copy(call, source).await?;
+            accept(&found.entry)?;
+            let parent = self.make_parents(call, namespace, parents, None).await?;
+            parent.directory.check_change(&call.caller)?;
+            let claim = call.claim(parent.directory.ns, hash);
+            let (content_type, user_metadata) = described_as(&found.entry, described);
+            let (found, content_type, user_metadata) = (&found, content_type.as_deref(), user_metadata.as_ref());
+            let answer = self
+                .with_new_id(|id| async move {
+                    let new = CopyObject {
+                        source_ns: found.ns,
+                        source_pid: found.partition.pid,
+                        source: &found.entry,
+                        destination: parent.directory.leased_partition(),
+                        name,
+                        id,
+                        permission: call.permission(OBJECT_MODE),
+                        content_type,
+                        user_metadata,
+                        precondition: &copy.precondition,
+                    };
+                    self.store.copy_object(claim, &new).await
+                })
+                .await;
+            match answer.and_then(accepted) {
+                Ok(written) => {
+                    self.delete_replaced(&written).await;
+                    return match &parent.made {
+                        Some((key, made)) => Ok(self.index.await_written(namespace, *key, made).await?),
+                        None => Ok(()),
+                    };
+                }
+                // The source was replaced or removed since it was read; it is read again.
+                Err(e) if matches!(e.code(), ErrorCode::SourceChanged | ErrorCode::NotFound) => {
+                    restarts.again().await?
+                }
+                Err(e) => restarts.after(self, e).await?,
+            }
+        }
+    }
+
+    async fn source_of_copy(&self, call: &Call, (namespace, key): Place<'_>) -> Result<Found> {
+        if Path::parse(key)?.is_directory() {
+            return Err(Error::new(ErrorCode::InvalidArgument, "a directory is not copied by CopyObject"));
+        }
+        let found = self.stat(call, namespace, key, Naming::Exact).await.map_err(|e| match e.code() {
+            ErrorCode::ParentIsObject => Error::new(ErrorCode::NotFound, e.detail()),
+            _ => e,
+        })?;
+        may_read(call, &found.entry)?;
+        match found.entry.locator {
+            Some(_) => Ok(found),
+            None => Err(ErrorCode::NoData.into()),
+        }
+    }
+}
+
+/// Content type and metadata of the copy.
+fn described_as(source: &Entry, replaced: Option<&Described>) -> (Option<String>, Option<Value>) {
+    let Some(new) = replaced else { return (source.content_type.clone(), source.user_metadata.clone()) };
+    let mut metadata = match &new.user_metadata {
+        Some(Value::Object(map)) => map.clone(),
+        _ => serde_json::Map::new(),
+    };
+    if let Some(Value::Object(kept)) = &source.user_metadata {
+        let of_bytes = kept.iter().filter(|(name, _)| name.starts_with(KEPT_AS));
+        metadata.extend(of_bytes.map(|(name, value)| (name.clone(), value.clone())));
+    }
+    (new.content_type.clone(), (!metadata.is_empty()).then_some(Value::Object(metadata)))
+}

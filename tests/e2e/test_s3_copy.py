@@ -1,0 +1,152 @@
+"""CopyObject: the copy shares the bytes of its source, and each outlives the other."""
+
+import hashlib
+import uuid
+from pathlib import Path
+
+import botocore.exceptions
+import pytest
+
+from tests.support.s3_wire import b64, code
+
+
+def refused(call, *arguments, **given) -> str:
+    with pytest.raises(botocore.exceptions.ClientError) as caught:
+        call(*arguments, **given)
+    return caught.value.response["Error"]["Code"]
+
+
+def files(stack) -> set[Path]:
+    return {path for path in (stack.gateway.data / "objects").rglob("*") if path.is_file()}
+
+
+def test_a_copy_has_what_its_source_has(s3, bucket, stack):
+    s3.put_object(
+        Bucket=bucket, Key="a/k", Body=b"bytes", ContentType="text/plain", CacheControl="no-store",
+        Metadata={"colour": "blue"},
+    )  # fmt: skip
+    before = files(stack)
+    result = s3.copy_object(Bucket=bucket, Key="b/copy of it", CopySource={"Bucket": bucket, "Key": "a/k"})
+    assert files(stack) == before
+    source, copy = s3.head_object(Bucket=bucket, Key="a/k"), s3.get_object(Bucket=bucket, Key="b/copy of it")
+    assert copy["Body"].read() == b"bytes"
+    for name in ("ContentType", "CacheControl", "Metadata", "ETag", "ContentLength"):
+        assert copy[name] == source[name], name
+    assert result["CopyObjectResult"]["ETag"] == source["ETag"]
+
+
+def test_each_outlives_the_other(s3, bucket):
+    for first, second in (("s", "c"), ("c", "s")):
+        s3.put_object(Bucket=bucket, Key="s", Body=b"bytes")
+        s3.copy_object(Bucket=bucket, Key="c", CopySource={"Bucket": bucket, "Key": "s"})
+        s3.delete_object(Bucket=bucket, Key=first)
+        assert s3.get_object(Bucket=bucket, Key=second)["Body"].read() == b"bytes"
+        s3.put_object(Bucket=bucket, Key=second, Body=b"others")
+        assert s3.get_object(Bucket=bucket, Key=second)["Body"].read() == b"others"
+        s3.delete_object(Bucket=bucket, Key=second)
+
+
+def test_an_overwritten_source_leaves_the_copy(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="s", Body=b"old")
+    s3.copy_object(Bucket=bucket, Key="c", CopySource={"Bucket": bucket, "Key": "s"})
+    s3.put_object(Bucket=bucket, Key="s", Body=b"new")
+    assert s3.get_object(Bucket=bucket, Key="c")["Body"].read() == b"old"
+    s3.copy_object(Bucket=bucket, Key="c", CopySource={"Bucket": bucket, "Key": "s"})
+    assert s3.get_object(Bucket=bucket, Key="c")["Body"].read() == b"new"
+
+
+def test_metadata_is_replaced(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="k", Body=b"1", ContentType="text/plain", Metadata={"a": "1"}, CacheControl="x")
+    for key in ("c", "k"):  # onto itself too
+        s3.copy_object(
+            Bucket=bucket, Key=key, CopySource=f"{bucket}/k", MetadataDirective="REPLACE", Metadata={"b": "2"},
+            ContentType="text/html",
+        )  # fmt: skip
+        head = s3.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
+        assert (head["Metadata"], head["ContentType"]) == ({"b": "2"}, "text/html")
+        assert "CacheControl" not in head
+        assert head["ChecksumType"] == "FULL_OBJECT"
+    assert s3.get_object(Bucket=bucket, Key="k")["Body"].read() == b"1"
+
+
+def test_onto_itself_unchanged_is_refused(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="k", Body=b"1")
+    assert refused(s3.copy_object, Bucket=bucket, Key="k", CopySource=f"{bucket}/k") == "InvalidRequest"
+
+
+def test_across_buckets(s3, bucket):
+    other = f"t-{uuid.uuid4().hex[:12]}"
+    s3.create_bucket(Bucket=other)
+    s3.put_object(Bucket=bucket, Key="k", Body=b"1")
+    s3.copy_object(Bucket=other, Key="deep/er/k", CopySource={"Bucket": bucket, "Key": "k"})
+    s3.delete_object(Bucket=bucket, Key="k")
+    assert s3.get_object(Bucket=other, Key="deep/er/k")["Body"].read() == b"1"
+
+
+@pytest.mark.parametrize("key", ["a b", "a+b", "a%b", "ä/ö", "a?b", "a&b=c"])
+def test_names_of_sources(s3, bucket, key):
+    s3.put_object(Bucket=bucket, Key=key, Body=key.encode())
+    s3.copy_object(Bucket=bucket, Key="copy", CopySource={"Bucket": bucket, "Key": key})
+    assert s3.get_object(Bucket=bucket, Key="copy")["Body"].read() == key.encode()
+
+
+def test_conditions_of_the_source(s3, bucket, wire):
+    s3.put_object(Bucket=bucket, Key="k", Body=b"1")
+    etag = s3.head_object(Bucket=bucket, Key="k")["ETag"]
+    for name, value, status in [
+        ("if-match", etag, 200),
+        ("if-match", f'"x", {etag}', 200),
+        ("if-match", '"x"', 412),
+        ("if-none-match", '"x"', 200),
+        ("if-none-match", etag, 412),
+        ("if-unmodified-since", "Mon, 01 Jan 2024 00:00:00 GMT", 412),
+        ("if-modified-since", "Mon, 01 Jan 2024 00:00:00 GMT", 200),
+    ]:
+        headers = {"x-amz-copy-source": f"/{bucket}/k", f"x-amz-copy-source-{name}": value}
+        assert wire.call("PUT", f"/{bucket}/c", headers=headers).status == status, (name, value)
+
+
+def test_conditions_of_the_copy(s3, bucket, wire):
+    for key in ("k", "taken"):
+        s3.put_object(Bucket=bucket, Key=key, Body=key.encode())
+    headers = {"x-amz-copy-source": f"/{bucket}/k", "if-none-match": "*"}
+    assert code(wire.call("PUT", f"/{bucket}/taken", headers=headers)) == "PreconditionFailed"
+    assert s3.get_object(Bucket=bucket, Key="taken")["Body"].read() == b"taken"
+    assert wire.call("PUT", f"/{bucket}/free", headers=headers).status == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({"x-amz-copy-source": "/{0}/absent"}, "NoSuchKey"),
+        ({"x-amz-copy-source": "/t-there-is-none/k"}, "NoSuchBucket"),
+        ({"x-amz-copy-source": "/{0}/k?versionId=3"}, "InvalidArgument"),
+        ({"x-amz-copy-source": "k"}, "InvalidArgument"),
+        ({"x-amz-copy-source": "/{0}/d/"}, "InvalidArgument"),
+        ({"x-amz-copy-source": "/{0}/k", "x-amz-metadata-directive": "NEW"}, "InvalidArgument"),
+        ({"x-amz-copy-source": "/{0}/k", "x-amz-source-expected-bucket-owner": "9"}, "AccessDenied"),
+        ({"x-amz-copy-source": "/{0}/k", "x-amz-copy-source-range": "bytes=0-0"}, "NotImplemented"),
+        ({"x-amz-copy-source": "/{0}/k", "x-amz-server-side-encryption": "AES256"}, "NotImplemented"),
+        ({"x-amz-copy-source": "/{0}/k", "x-amz-checksum-algorithm": "SHA512"}, "NotImplemented"),
+    ],
+)
+def test_copies_that_are_refused(wire, bucket, key, headers, expected):
+    wire.call("PUT", f"/{bucket}/d/")
+    answer = wire.call("PUT", f"/{bucket}/c", headers={name: text.format(bucket) for name, text in headers.items()})
+    assert code(answer) == expected
+    assert not wire.exists(f"/{bucket}/c")
+
+
+def test_a_retry_is_one_copy(wire, rest, bucket, key):
+    headers = {"x-amz-copy-source": f"/{bucket}/k", "Idempotency-Key": str(uuid.uuid4())}
+    assert wire.call("PUT", f"/{bucket}/c", headers=headers).status == 200
+    first = rest.call("GET", f"/v1/ns/{bucket}/entries/c").body
+    assert wire.call("PUT", f"/{bucket}/c", headers=headers).status == 200
+    assert rest.call("GET", f"/v1/ns/{bucket}/entries/c").body == first
+
+
+def test_the_checksum_is_copied(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="k", Body=b"abc", ChecksumAlgorithm="SHA256")
+    s3.copy_object(Bucket=bucket, Key="c", CopySource=f"{bucket}/k", ChecksumAlgorithm="SHA256")
+    head = s3.head_object(Bucket=bucket, Key="c", ChecksumMode="ENABLED")
+    assert head["ChecksumSHA256"] == b64(hashlib.sha256(b"abc").digest())
