@@ -13,6 +13,7 @@ use super::{
     copy_source,
     entry::{etag, md5, timestamp},
     errors::{Answer, Refusal, bad_request, not_offered},
+    headers::COPY_SOURCE,
     metadata,
 };
 use crate::{
@@ -21,7 +22,6 @@ use crate::{
     store::{Entry, Precondition},
 };
 
-pub(super) const SOURCE: &str = "x-amz-copy-source";
 const SOURCE_OWNER: &str = "x-amz-source-expected-bucket-owner";
 /// The conditions of the source, and the headers that they are when an object is read.
 const CONDITIONS: [(&str, http::HeaderName); 4] = [
@@ -62,7 +62,7 @@ impl S3Operations {
         headers: HeaderMap,
         extensions: Extensions,
     ) -> Answer<CopyObjectOutput> {
-        let (source_bucket, source_key) = copy_source::read(&headers, SOURCE)?;
+        let (source_bucket, source_key) = copy_source::read(&headers, COPY_SOURCE)?;
         self.check_owner_of(&source_bucket, headers.get(SOURCE_OWNER)).await?;
         let precondition = match extensions.get::<Conditions>() {
             Some(conditions) => conditions.of_put()?,

@@ -6,6 +6,9 @@ use s3s::S3Error;
 
 use super::errors::{bad_request, not_offered};
 
+/// Its presence makes a PutObject a CopyObject.
+pub(super) const COPY_SOURCE: &str = "x-amz-copy-source";
+
 /// Digests of a body, and how it is framed, with every operation that takes one.
 const BODY: &[&str] = &[
     "content-md5",
@@ -36,7 +39,7 @@ pub(super) const COPY_OBJECT: &[&str] = &[
     "if-none-match",
     "x-amz-acl",
     "x-amz-checksum-algorithm",
-    "x-amz-copy-source",
+    COPY_SOURCE,
     "x-amz-copy-source-if-match",
     "x-amz-copy-source-if-modified-since",
     "x-amz-copy-source-if-none-match",

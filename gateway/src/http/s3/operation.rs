@@ -9,7 +9,7 @@ use http::{HeaderMap, Method, Uri};
 use s3s::{S3Error, s3_error};
 
 use super::{
-    copy, document,
+    document,
     errors::{bad_request, not_offered},
     headers::{self, Taken},
 };
@@ -120,7 +120,7 @@ const OPERATIONS: &[Operation] = &[
 ];
 
 /// PutObject's request with a header more, and so not found by a parameter.
-const COPY_OBJECT: Operation = on_object("CopyObject", "PUT", copy::SOURCE, &[], headers::COPY_OBJECT);
+const COPY_OBJECT: Operation = on_object("CopyObject", "PUT", headers::COPY_SOURCE, &[], headers::COPY_OBJECT);
 
 const fn on_bucket(
     name: &'static str,
@@ -229,7 +229,7 @@ pub(super) fn check(
     let of_level = || OPERATIONS.iter().filter(|known| known.level == level && known.method == method.as_str());
     let is_selected = |known: &&Operation| match known.selector {
         "" => false,
-        copy::SOURCE => headers.contains_key(copy::SOURCE),
+        headers::COPY_SOURCE => headers.contains_key(headers::COPY_SOURCE),
         selector => names.contains(&selector),
     };
     let selected = of_level().find(is_selected);
