@@ -103,7 +103,8 @@ def test_a_folder_that_goes_back(stack, bucket, rest):
         wait_until(lambda: node.metric("mantle_index_joins_anew_total"), "it to join anew", READY_BOUND_S)
         node.await_ready(READY_BOUND_S)
         load.await_progress(20)
-    assert node.metric("mantle_index_log_lost") == 0
+    # Until it is a voter again.
+    wait_until(lambda: node.metric("mantle_index_log_lost") == 0, "its fault to be over", READY_BOUND_S)
     assert_everywhere(stack, bucket, load.acknowledged)
 
 
