@@ -211,7 +211,7 @@ S3 = [
         (400,),
         id="another SHA256",
     ),
-    pytest.param("PUT", "{ns}/d/n", {"x-amz-copy-source": "/bucket/key"}, b"", (501,), id="a copy"),
+    pytest.param("PUT", "{ns}/d/n", {"x-amz-copy-source": "/t-there-is-none/k"}, b"", (404,), id="a copy"),
     pytest.param("PUT", "{ns}/d/n", {"x-amz-meta-a": "x" * 9000}, b"1", (200, 400), id="much metadata"),
     pytest.param("PUT", "{ns}/d/n", {"Content-Type": "x" * 9000}, b"1", (200, 400), id="a long content type"),
     pytest.param("PUT", "{ns}/d/n", {"Expires": "never"}, b"1", (200, 400), id="expires never"),
