@@ -32,7 +32,9 @@ impl S3Operations {
         call: &Call,
         input: GetObjectAttributesInput,
     ) -> Answer<GetObjectAttributesOutput> {
-        let asked: Vec<&str> = input.object_attributes.iter().map(|name| name.as_str().trim()).collect();
+        // `s3s` does not divide the header's list.
+        let names = input.object_attributes.iter().flat_map(|names| names.as_str().split(','));
+        let asked: Vec<&str> = names.map(str::trim).collect();
         if asked.is_empty() || asked.iter().any(|name| !KNOWN.contains(name)) {
             return Err(Error::new(ErrorCode::InvalidArgument, "Invalid attribute name specified.").into());
         }
