@@ -187,6 +187,10 @@ impl Route {
         if operation.is_read() && parts.status.is_success() && converted.headers.contains_key(header::CONTENT_RANGE) {
             converted.status = Some(StatusCode::PARTIAL_CONTENT);
         }
+        // Its etag alone has no quotes in S3.
+        if operation.name == "GetObjectAttributes" {
+            rewrite(&mut converted, |text| text.replace("<ETag>\"", "<ETag>").replace("\"</ETag>", "</ETag>"));
+        }
         if parts.status == StatusCode::PRECONDITION_FAILED
             && let Some(condition) = failed.first_name()
         {
@@ -198,11 +202,17 @@ impl Route {
 
 /// Adds the condition that failed to an error document, as S3 does.
 fn name_condition(answer: &mut S3Response<s3s::Body>, condition: &str) {
+    let with = format!("<Condition>{condition}</Condition></Error>");
+    rewrite(answer, |text| text.replacen("</Error>", &with, 1));
+}
+
+/// Changes the document of an answer where `s3s` writes another one than S3.
+fn rewrite(answer: &mut S3Response<s3s::Body>, change: impl FnOnce(&str) -> String) {
     let Some(document) = answer.output.bytes() else { return };
     let Ok(text) = std::str::from_utf8(&document) else { return };
-    let with = text.replacen("</Error>", &format!("<Condition>{condition}</Condition></Error>"), 1);
-    answer.headers.insert(header::CONTENT_LENGTH, with.len().into());
-    answer.output = s3s::Body::from(with);
+    let changed = change(text);
+    answer.headers.insert(header::CONTENT_LENGTH, changed.len().into());
+    answer.output = s3s::Body::from(changed);
 }
 
 #[async_trait::async_trait]
