@@ -50,6 +50,8 @@ pub(super) const COPY_OBJECT: &[&str] = &[
     "x-amz-storage-class",
     "x-amz-tagging-directive",
 ];
+/// No object is locked, so there is nothing to bypass.
+pub(super) const DELETE: &[&str] = &["x-amz-bypass-governance-retention"];
 pub(super) const PUT_ACL: &[&str] = &["content-md5", "x-amz-acl"];
 pub(super) const RENAME_OBJECT: &[&str] = &["if-none-match", "x-amz-client-token", "x-amz-rename-source"];
 

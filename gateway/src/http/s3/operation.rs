@@ -63,7 +63,7 @@ const OPERATIONS: &[Operation] = &[
     on_bucket("DeleteBucket", "DELETE", "", &[], &[]),
     on_bucket("GetBucketLocation", "GET", "location", &[], &[]),
     on_bucket("GetBucketVersioning", "GET", "versioning", &[], &[]),
-    on_bucket("DeleteObjects", "POST", "delete", &[], &[]),
+    on_bucket("DeleteObjects", "POST", "delete", &[], headers::DELETE),
     on_bucket(
         "ListObjectsV2",
         "GET",
@@ -108,7 +108,7 @@ const OPERATIONS: &[Operation] = &[
     COPY_OBJECT,
     on_object("GetObject", "GET", "", GET_OBJECT, headers::GET_OBJECT),
     on_object("HeadObject", "HEAD", "", GET_OBJECT, headers::GET_OBJECT),
-    on_object("DeleteObject", "DELETE", "", VERSION, &[]),
+    on_object("DeleteObject", "DELETE", "", VERSION, headers::DELETE),
     on_object("GetObjectAttributes", "GET", "attributes", VERSION, headers::GET_ATTRIBUTES),
     on_object("RenameObject", "PUT", "renameObject", &[], headers::RENAME_OBJECT),
     on_object("GetObjectAcl", "GET", "acl", VERSION, &[]),
