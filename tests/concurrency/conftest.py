@@ -21,11 +21,12 @@ SECONDS=600`.
 """
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
 
-from .distributed import CitusCluster
+from .distributed import CitusCluster, CitusTarget, SpreadNamespace
 from .server import SuiteServer
 from .target import PlainTarget, fresh_target, make_template
 
@@ -61,3 +62,16 @@ def citus_cluster() -> Iterator[CitusCluster]:
     cluster.start()
     yield cluster
     cluster.stop()
+
+
+@pytest.fixture
+def spread(target: CitusTarget) -> SpreadNamespace:
+    """A namespace with directories on both workers, in the module's distributed database."""
+    return SpreadNamespace(target)
+
+
+@pytest.fixture
+def later() -> Iterator[Callable[..., Future]]:
+    """Calls a function beside the test."""
+    with ThreadPoolExecutor() as threads:
+        yield threads.submit

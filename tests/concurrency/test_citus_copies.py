@@ -1,7 +1,6 @@
 """Copies share the bytes of their source: on several nodes too, no change loses bytes that an object names (P52)."""
 
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 
 import psycopg
@@ -11,7 +10,7 @@ from stack import citus
 from stack.poll import wait_until
 
 from .copies import copy, delete, locator
-from .distributed import CitusTarget, SpreadNamespace, distributed_target
+from .distributed import SpreadNamespace, distributed_target
 from .tree import Op
 
 pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not installed")
@@ -26,17 +25,6 @@ _WAITS = "SELECT count(*) FROM mantle.latches WHERE class = 'name' AND NOT grant
 def target(citus_cluster):
     with distributed_target(citus_cluster, "mantle_copies") as target:
         yield target
-
-
-@pytest.fixture
-def spread(target: CitusTarget):
-    return SpreadNamespace(target)
-
-
-@pytest.fixture
-def later():
-    with ThreadPoolExecutor() as threads:
-        yield threads.submit
 
 
 def put(spread: SpreadNamespace, pid: int, name: str) -> str:

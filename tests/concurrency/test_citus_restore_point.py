@@ -2,7 +2,7 @@
 node began it.
 """
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 import psycopg
 import pytest
@@ -29,17 +29,6 @@ _HELD_BY_PREPARED = (
 def target(citus_cluster):
     with distributed_target(citus_cluster, "mantle_restore_point") as target:
         yield target
-
-
-@pytest.fixture
-def spread(target: CitusTarget):
-    return SpreadNamespace(target)
-
-
-@pytest.fixture
-def later():
-    with ThreadPoolExecutor() as threads:
-        yield threads.submit
 
 
 def rename_across(spread: SpreadNamespace, session: psycopg.Connection, name: str) -> verbs.Answer:

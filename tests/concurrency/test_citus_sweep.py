@@ -1,6 +1,5 @@
 """The sweeper's question on several nodes: the bytes of an object are in use also while the object moves (P51)."""
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from itertools import cycle
 
@@ -10,7 +9,7 @@ import pytest
 from stack import citus
 from stack.poll import wait_until
 
-from .distributed import CitusTarget, SpreadNamespace, distributed_target
+from .distributed import SpreadNamespace, distributed_target
 from .tree import Op
 
 pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not installed")
@@ -28,17 +27,6 @@ _WAITS_FOR_MOVES = "SELECT count(*) FROM mantle.latches WHERE class = 'moves' AN
 def target(citus_cluster):
     with distributed_target(citus_cluster, "mantle_sweep") as target:
         yield target
-
-
-@pytest.fixture
-def spread(target: CitusTarget):
-    return SpreadNamespace(target)
-
-
-@pytest.fixture
-def later():
-    with ThreadPoolExecutor() as threads:
-        yield threads.submit
 
 
 def ends(spread: SpreadNamespace) -> tuple[int, int]:

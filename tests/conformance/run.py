@@ -126,7 +126,7 @@ def main() -> int:
     print("\n".join(faults))
     classes = Counter(known[test].kind if test in known else "not kept" for test in failed)
     print(f"{len(ran) - len(failed)} of {len(ran)} pass; failures by class: {dict(sorted(classes.items()))}")
-    return 1 if faults else 0
+    return 1 if faults or (given.only and failed) else 0
 
 
 if __name__ == "__main__":

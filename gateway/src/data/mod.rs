@@ -89,15 +89,8 @@ fn failed(cause: &object_store::Error) -> mantle_types::Error {
 /// Whether a write failed for want of space, or of the space that this user may take.
 fn is_full(cause: &(dyn std::error::Error + 'static)) -> bool {
     use std::io::{Error, ErrorKind};
-    let mut next = Some(cause);
-    while let Some(cause) = next {
-        let kind = cause.downcast_ref::<Error>().map(Error::kind);
-        if matches!(kind, Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded)) {
-            return true;
-        }
-        next = cause.source();
-    }
-    false
+    let mut kinds = anyhow::Chain::new(cause).filter_map(|cause| cause.downcast_ref::<Error>().map(Error::kind));
+    kinds.any(|kind| matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
 }
 
 fn path_of(locator: &str) -> Result<object_store::path::Path> {

@@ -18,7 +18,7 @@ const CONTENT_SHA256: &str = "x-amz-content-sha256";
 /// The longest life of a presigned URL, in seconds: a week.
 const EXPIRES_MAX: u64 = 604_800;
 /// Parameters of a presigned URL.
-const PRESIGNED: [&str; 6] =
+pub(super) const PRESIGNED: [&str; 6] =
     ["X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders", "X-Amz-Signature"];
 /// Parameters of the old signature.
 const OLD: [&str; 2] = ["AWSAccessKeyId", "Signature"];

@@ -4,7 +4,7 @@
 use std::{ops::Range, time::SystemTime};
 
 use http::{
-    HeaderMap,
+    Extensions, HeaderMap,
     header::{self, HeaderName},
 };
 use mantle_types::{Error, ErrorCode};
@@ -251,6 +251,14 @@ impl Conditions {
         };
         if first >= size { Err(beyond()) } else { Ok(Choice::Range(first..end)) }
     }
+}
+
+/// The condition of a change, as the route has read it.
+///
+/// # Errors
+/// Those of [`Conditions::of_put`].
+pub(super) fn of_change(extensions: &Extensions) -> Result<Precondition, S3Error> {
+    extensions.get::<Conditions>().map_or(Ok(Precondition::None), Conditions::of_put)
 }
 
 /// What If-Range names: one etag, or a date.

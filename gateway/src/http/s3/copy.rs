@@ -9,7 +9,7 @@ use s3s::{
 
 use super::{
     S3Operations, checksums,
-    conditions::Conditions,
+    conditions::{self, Conditions},
     copy_source,
     entry::{etag, md5, timestamp},
     errors::{Answer, Refusal, bad_request, not_offered},
@@ -19,7 +19,7 @@ use super::{
 use crate::{
     app::Call,
     ops::copy_object::{Copy, Described},
-    store::{Entry, Precondition},
+    store::Entry,
 };
 
 const SOURCE_OWNER: &str = "x-amz-source-expected-bucket-owner";
@@ -64,10 +64,7 @@ impl S3Operations {
     ) -> Answer<CopyObjectOutput> {
         let (source_bucket, source_key) = copy_source::read(&headers, COPY_SOURCE)?;
         self.check_owner_of(&source_bucket, headers.get(SOURCE_OWNER)).await?;
-        let precondition = match extensions.get::<Conditions>() {
-            Some(conditions) => conditions.of_put()?,
-            None => Precondition::None,
-        };
+        let precondition = conditions::of_change(&extensions)?;
         let replaces = is_replaced(&input)?;
         let is_itself = (&source_bucket, &source_key) == (&input.bucket, &input.key);
         if is_itself && !replaces {

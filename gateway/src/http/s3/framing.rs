@@ -34,14 +34,10 @@ impl Framing {
 
     /// The error of a stream that failed, by its cause.
     pub(super) fn failure_of(self, cause: &(dyn Error + 'static)) -> S3Error {
-        let mut next = Some(cause);
-        while let Some(cause) = next {
-            if cause.is::<BodyIdle>() {
-                let message =
-                    "Your socket connection to the server was not read from or written to within the timeout period.";
-                return s3_error!(RequestTimeout, "{message}");
-            }
-            next = cause.source();
+        if anyhow::Chain::new(cause).any(|cause| cause.is::<BodyIdle>()) {
+            let message =
+                "Your socket connection to the server was not read from or written to within the timeout period.";
+            return s3_error!(RequestTimeout, "{message}");
         }
         self.failure()
     }

@@ -4,11 +4,7 @@
 use http::{HeaderName, HeaderValue, request::Parts};
 use s3s::S3Error;
 
-use super::errors::bad_request;
-
-/// Parameters of the signature itself.
-const OF_SIGNATURE: [&str; 6] =
-    ["x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-expires", "x-amz-signedheaders", "x-amz-signature"];
+use super::{authentication::PRESIGNED, errors::bad_request};
 
 /// Adds the `x-amz-*` parameters to the headers. The signature covers the query, and `s3s` verifies only headers that are
 /// named as signed, so more headers do not break it.
@@ -19,7 +15,7 @@ pub(super) fn add_headers(parts: &mut Parts) -> Result<(), S3Error> {
     let query = parts.uri.query().unwrap_or_default();
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         let name = name.to_ascii_lowercase();
-        if !name.starts_with("x-amz-") || OF_SIGNATURE.contains(&name.as_str()) {
+        if !name.starts_with("x-amz-") || PRESIGNED.iter().any(|known| known.eq_ignore_ascii_case(&name)) {
             continue;
         }
         let bad = |why: &str| bad_request("InvalidArgument", format!("the parameter `{name}` {why}"));

@@ -10,8 +10,7 @@ use s3s::{
 };
 
 use super::{
-    S3Operations, checksums,
-    conditions::Conditions,
+    S3Operations, checksums, conditions,
     entry::EMPTY_MD5,
     errors::{Answer, Refusal, not_offered},
     framing::Framing,
@@ -67,10 +66,7 @@ impl S3Operations {
         if input.content_length.is_some_and(|length| length as u64 > size_max) {
             return Err(too_large());
         }
-        let precondition = match extensions.get::<Conditions>() {
-            Some(conditions) => conditions.of_put()?,
-            None => Precondition::None,
-        };
+        let precondition = conditions::of_change(&extensions)?;
         let trailer = extensions.get::<Trailer>().and_then(|Trailer(trailer)| trailer.clone());
         let expected = checksums::announced(&headers, trailer)?;
         let user_metadata = metadata::of_put(&input)?;
