@@ -128,6 +128,10 @@ pub struct Limits {
     pub orphan_grace_ms: u64,
     /// Interval of the search for bytes without metadata.
     pub sweep_interval_ms: u64,
+    /// How long after the end of a multipart object its bytes stay, for those who are reading them.
+    pub read_grace_ms: u64,
+    /// Age at which a multipart upload is ended that was neither completed nor aborted; 0: never.
+    pub upload_lifetime_s: u64,
 }
 
 impl Default for Limits {
@@ -146,6 +150,8 @@ impl Default for Limits {
             shutdown_ms: 10_000,
             orphan_grace_ms: 24 * 3_600_000,
             sweep_interval_ms: 3_600_000,
+            read_grace_ms: 3_600_000,
+            upload_lifetime_s: 7 * 86_400,
         }
     }
 }

@@ -16,17 +16,19 @@ BEGIN
     END IF;
 END $$;
 
---- Those of the given data locators that a look at all objects does not find
--- The setting keeps the planner to lookups in the PostgreSQL index meta_locator. On Citus every shard is read, because
--- a locator does not say where its object is.
+--- Those of the given data locators that a look at all objects, and then at all extents, does not find
+-- In this order: a part that uses an object's bytes is committed while the object is there (P52), so whoever no longer
+-- finds the object finds the part. The setting keeps the planner to lookups in the PostgreSQL indexes meta_locator and
+-- extents_locator. On Citus every shard is read, because a locator does not say where its object is.
 CREATE FUNCTION mantle.locators_without_object(p_locator text[]) RETURNS text[]
 LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $$
 DECLARE v_used text[] := ARRAY(SELECT m.locator FROM mantle.meta m WHERE m.locator = ANY (p_locator));
 BEGIN
+    v_used := v_used || ARRAY(SELECT e.locator FROM mantle.extents e WHERE e.locator = ANY (p_locator));
     RETURN ARRAY(SELECT u.locator FROM unnest(p_locator) AS u(locator) WHERE u.locator <> ALL (v_used));
 END $$;
 
---- gateway: Returns those of the given data locators that no object uses
+--- gateway: Returns those of the given data locators that no object and no part of an upload uses
 -- The gateway's sweeper calls this before it removes bytes. On Citus the shards are read one after the other. An object
 -- that moves meanwhile may leave one shard before its row appears in another, and be seen in neither. So what the first
 -- look misses is looked for again while nothing moves (P51). 55P03 if moves do not end soon: ask again later.

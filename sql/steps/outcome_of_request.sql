@@ -5,7 +5,8 @@ DECLARE v_outcome mantle.outcome;
 BEGIN
     IF p_recorded.request_id IS NULL THEN
         RETURN NULL;
-    ELSIF p_recorded.request_hash IS DISTINCT FROM coalesce(p_hash, 0) THEN
+    ELSIF p_recorded.request_hash IS DISTINCT FROM coalesce(p_hash, 0) OR p_recorded.verb = 'fence' THEN
+        -- A fence keeps the request from being carried out (sql/verbs/complete_upload.sql).
         v_outcome.code := '{request_mismatch}';
     ELSE
         v_outcome.id := p_recorded.id;

@@ -134,7 +134,8 @@ def test_usage_by_level(bucket, rest, s3):
     b = {"path": "a/b/", "objects": 3, "directories": 1, "bytes": 130}
     c = {"path": "a/b/c/", "objects": 1, "directories": 0, "bytes": 100}
     z = {"path": "z/", "objects": 1, "directories": 0, "bytes": 1000}
-    total = {"objects": 5, "directories": 4, "bytes": 1131, "truncated": False}
+    uploads = {"unfinished_uploads": 0, "unfinished_upload_bytes": 0}
+    total = {"objects": 5, "directories": 4, "bytes": 1131, "truncated": False, **uploads}
     assert usage("", 1) == {**total, "below": [a, z]}
     assert usage("", 9) == {**total, "below": [a, b, c, z]}
     assert usage("a/b", 1) == {"objects": 3, "directories": 1, "bytes": 130, "below": [c], "truncated": False}

@@ -10,10 +10,13 @@ SELECT mantle.grant_namespace('tap-privileges', 'mantle_analyst') AS x \gset
 -- here.
 CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
     ('mantle_gateway',
-     'allocate_ids assignment assignment_changes compact copy_object create_namespace delete_namespace delete_object
-     dirstat hosted_groups import_directories import_objects index_source lease lineage list list_namespaces
-     list_tree mkdir namespace operation put_object remove_tree rename_directory rename_object replay
-     resolve_path rmdir set_attributes shard_map stat unused_locators usage'),
+     'abort_upload_delegated all_uploads allocate_ids assignment assignment_changes compact copy_object copy_part create_namespace
+     create_upload_delegated delete_namespace delete_object dirstat drop_manifest_delegated extents_between fence_request_delegated
+     finish_upload_delegated
+     hosted_groups import_directories import_objects index_source lease lineage list list_namespaces list_parts
+     list_tree list_uploads mkdir namespace operation part_of_object put_object put_part_delegated remove_tree
+     rename_directory rename_object replay resolve_path rmdir seal_upload_delegated set_attributes shard_map stat
+     unseal_upload_delegated unused_locators upload upload_usage usage'),
     ('mantle_gateway mantle_index',
      'index_group'),
     ('mantle_index',

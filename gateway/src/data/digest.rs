@@ -1,7 +1,9 @@
 //! Digests of bytes, compared with those that the client announced: Content-MD5 and `x-amz-checksum-*`, in headers or in
-//! a trailer, which is known only after the body has been read.
+//! a trailer, which is known only after the body has been read. The digests of an object in parts follow from those of its
+//! parts.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use crc_fast::{CrcAlgorithm, checksum_combine};
 use md5::{Digest, Md5};
 use s3s::{
     TrailingHeaders,
@@ -59,6 +61,22 @@ impl Algorithm {
         Self::ALL.into_iter().find(|algorithm| algorithm.name().eq_ignore_ascii_case(name))
     }
 
+    /// How the checksums of parts make that of the object, if the client does not say.
+    pub fn default_kind(self) -> ChecksumKind {
+        match self {
+            Self::Crc64Nvme => ChecksumKind::FullObject,
+            _ => ChecksumKind::Composite,
+        }
+    }
+
+    pub fn offers(self, kind: ChecksumKind) -> bool {
+        match (self, kind) {
+            (Self::Crc64Nvme, kind) => kind == ChecksumKind::FullObject,
+            (Self::Crc32 | Self::Crc32c, _) => true,
+            (_, kind) => kind == ChecksumKind::Composite,
+        }
+    }
+
     fn hasher(self) -> Hasher {
         match self {
             Self::Crc32 => Hasher::Crc32(Crc32::new()),
@@ -73,6 +91,70 @@ impl Algorithm {
             Self::Xxhash128 => Hasher::Xxhash128(Box::default()),
         }
     }
+}
+
+/// What the checksum of an object in parts is computed of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChecksumKind {
+    /// All bytes of the object.
+    FullObject,
+    /// The checksums of its parts; the text ends in their number.
+    Composite,
+}
+
+impl ChecksumKind {
+    /// As in `x-amz-checksum-type`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FullObject => "FULL_OBJECT",
+            Self::Composite => "COMPOSITE",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::FullObject, Self::Composite].into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// The kind of a checksum that is kept: base64 has no hyphen.
+    pub fn of(value: &str) -> Self {
+        if value.contains('-') { Self::Composite } else { Self::FullObject }
+    }
+}
+
+/// The etag of an object in parts: the MD5 of the parts' MD5s, and their number. `None` if one is not hexadecimal.
+pub fn etag_of_parts(md5s: &[&str]) -> Option<String> {
+    let mut whole = Md5::new();
+    for md5 in md5s {
+        whole.update(hex::decode(md5).ok()?);
+    }
+    Some(format!("{}-{}", hex::encode(whole.finalize()), md5s.len()))
+}
+
+/// The checksum of an object in parts, from those of its parts (base64) and their sizes. `None` if one is malformed, or
+/// the algorithm has no such kind.
+pub fn checksum_of_parts(algorithm: Algorithm, kind: ChecksumKind, parts: &[(&str, u64)]) -> Option<String> {
+    if !algorithm.offers(kind) {
+        return None;
+    }
+    let decoded = parts.iter().map(|(value, size)| Some((STANDARD.decode(value).ok()?, *size)));
+    let decoded: Vec<(Vec<u8>, u64)> = decoded.collect::<Option<_>>()?;
+    if kind == ChecksumKind::Composite {
+        let mut hasher = algorithm.hasher();
+        decoded.iter().for_each(|(value, _)| hasher.update(value));
+        return Some(format!("{}-{}", STANDARD.encode(hasher.finish()), parts.len()));
+    }
+    let (polynomial, width) = match algorithm {
+        Algorithm::Crc32 => (CrcAlgorithm::Crc32IsoHdlc, 4),
+        Algorithm::Crc32c => (CrcAlgorithm::Crc32Iscsi, 4),
+        _ => (CrcAlgorithm::Crc64Nvme, 8),
+    };
+    let mut whole = None;
+    for (value, size) in decoded {
+        let part =
+            (value.len() == width).then(|| value.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))?;
+        whole = Some(whole.map_or(part, |whole| checksum_combine(polynomial, whole, part, size)));
+    }
+    Some(STANDARD.encode(&whole?.to_be_bytes()[8 - width..]))
 }
 
 enum Hasher {
@@ -144,7 +226,7 @@ pub struct Checksum {
 pub struct Checksums {
     /// MD5, hexadecimal: the etag.
     pub md5: String,
-    /// The one that the client chose, or S3's default.
+    /// The one that is kept: the client's, or S3's default.
     pub checksum: Checksum,
 }
 
@@ -156,6 +238,8 @@ pub struct Expected {
     pub header: Option<(Algorithm, String)>,
     pub in_trailer: Option<Algorithm>,
     pub trailer: Option<TrailingHeaders>,
+    /// The checksum to keep, if it is not the announced one.
+    pub kept: Option<Algorithm>,
 }
 
 /// Computes what [`Expected`] demands.
@@ -163,12 +247,16 @@ pub struct Hashers {
     md5: Md5,
     algorithm: Algorithm,
     checksum: Hasher,
+    kept: Option<(Algorithm, Hasher)>,
 }
 
 impl Hashers {
     pub fn update(&mut self, bytes: &[u8]) {
         self.md5.update(bytes);
         self.checksum.update(bytes);
+        if let Some((_, kept)) = &mut self.kept {
+            kept.update(bytes);
+        }
     }
 }
 
@@ -182,14 +270,19 @@ fn compare(name: &'static str, announced: &str, computed: &[u8]) -> Result<(), M
 }
 
 impl Expected {
+    /// The algorithm of the announced checksum.
+    pub fn algorithm(&self) -> Option<Algorithm> {
+        self.header.as_ref().map(|(algorithm, _)| *algorithm).or(self.in_trailer)
+    }
+
     pub fn hashers(&self) -> Hashers {
-        let algorithm = self.header.as_ref().map(|(algorithm, _)| *algorithm).or(self.in_trailer);
-        let algorithm = algorithm.unwrap_or(Algorithm::Crc64Nvme);
-        Hashers { md5: Md5::new(), algorithm, checksum: algorithm.hasher() }
+        let algorithm = self.algorithm().or(self.kept).unwrap_or(Algorithm::Crc64Nvme);
+        let kept = self.kept.filter(|kept| *kept != algorithm).map(|kept| (kept, kept.hasher()));
+        Hashers { md5: Md5::new(), algorithm, checksum: algorithm.hasher(), kept }
     }
 
     pub fn check(&self, hashers: Hashers) -> Result<Checksums, Mismatch> {
-        let Hashers { md5, algorithm, checksum } = hashers;
+        let Hashers { md5, algorithm, checksum, kept } = hashers;
         let (md5, computed) = (md5.finalize(), checksum.finish());
         if let Some(announced) = &self.md5 {
             compare("Content-MD5", announced, &md5)?;
@@ -201,7 +294,11 @@ impl Expected {
             let announced = self.read_trailer(in_trailer).ok_or(Mismatch::Malformed(in_trailer.name()))?;
             compare(in_trailer.name(), &announced, &computed)?;
         }
-        Ok(Checksums { md5: hex::encode(md5), checksum: Checksum { algorithm, value: STANDARD.encode(computed) } })
+        let (algorithm, value) = match kept {
+            Some((kept, hasher)) => (kept, hasher.finish()),
+            None => (algorithm, computed),
+        };
+        Ok(Checksums { md5: hex::encode(md5), checksum: Checksum { algorithm, value: STANDARD.encode(value) } })
     }
 
     fn read_trailer(&self, algorithm: Algorithm) -> Option<String> {
@@ -247,6 +344,43 @@ mod tests {
             assert_eq!(check(&expected, b"other").unwrap_err(), Mismatch::Wrong(algorithm.name()));
         }
         assert_eq!(Algorithm::named("crc16"), None);
+    }
+
+    /// The parts' checksums make the one that the bytes have as a whole.
+    #[test]
+    fn checksums_of_parts_are_combined() {
+        let bytes: Vec<u8> = (0..1000u32).map(|n| (n * 7 % 251) as u8).collect();
+        let of = |algorithm, bytes: &[u8]| {
+            let expected = Expected { kept: Some(algorithm), ..Expected::default() };
+            check(&expected, bytes).unwrap().checksum.value
+        };
+        for algorithm in [Algorithm::Crc32, Algorithm::Crc32c, Algorithm::Crc64Nvme] {
+            let parts = [&bytes[..300], &bytes[300..300], &bytes[300..301], &bytes[301..]];
+            let values: Vec<_> = parts.iter().map(|part| (of(algorithm, part), part.len() as u64)).collect();
+            let values: Vec<_> = values.iter().map(|(value, size)| (value.as_str(), *size)).collect();
+            let whole = checksum_of_parts(algorithm, ChecksumKind::FullObject, &values);
+            assert_eq!(whole, Some(of(algorithm, &bytes)), "{algorithm:?}");
+        }
+        let parts = [(of(Algorithm::Sha256, b"a"), 1), (of(Algorithm::Sha256, b"b"), 1)];
+        let parts: Vec<_> = parts.iter().map(|(value, size)| (value.as_str(), *size)).collect();
+        let digests: Vec<u8> = parts.iter().flat_map(|(value, _)| STANDARD.decode(value).unwrap()).collect();
+        let composite = checksum_of_parts(Algorithm::Sha256, ChecksumKind::Composite, &parts);
+        assert_eq!(composite, Some(format!("{}-2", of(Algorithm::Sha256, &digests))));
+        assert_eq!(ChecksumKind::of(&composite.unwrap()), ChecksumKind::Composite);
+        assert_eq!(checksum_of_parts(Algorithm::Sha256, ChecksumKind::FullObject, &parts), None);
+        assert_eq!(checksum_of_parts(Algorithm::Crc32, ChecksumKind::FullObject, &[("AAAA", 1)]), None);
+        // As S3 computes it, for parts `a` and `b`.
+        let md5s = ["0cc175b9c0f1b6a831c399e269772661", "92eb5ffee6ae2fec3ad71c777531578f"];
+        assert_eq!(etag_of_parts(&md5s).unwrap(), "96e024ba2074fe77e8e965ba43a704be-2");
+        assert_eq!(etag_of_parts(&["x"]), None);
+    }
+
+    #[test]
+    fn a_checksum_may_be_kept_beside_the_announced_one() {
+        let header = Some((Algorithm::Crc32, "y/Q5Jg==".to_owned()));
+        let expected = Expected { header, kept: Some(Algorithm::Crc64Nvme), ..Expected::default() };
+        assert_eq!(check(&expected, b"123456789").unwrap().checksum.algorithm, Algorithm::Crc64Nvme);
+        assert_eq!(check(&expected, b"other").unwrap_err(), Mismatch::Wrong("crc32"));
     }
 
     #[test]

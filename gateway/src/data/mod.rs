@@ -20,13 +20,17 @@ use object_store::{
 };
 use uuid::Uuid;
 
-pub use self::digest::{Algorithm, Checksum, Checksums, Expected, KEPT_AS, Mismatch};
+pub use self::digest::{
+    Algorithm, Checksum, ChecksumKind, Checksums, Expected, KEPT_AS, Mismatch, checksum_of_parts, etag_of_parts,
+};
 
 /// Larger objects are written in pieces of this size.
 const PIECE_BYTES: usize = 4 << 20;
 /// First component of every locator.
 const OBJECTS: &str = "objects";
 
+/// A clone is the same store.
+#[derive(Clone)]
 pub struct DataStore {
     folder: PathBuf,
     store: Arc<dyn ObjectStore>,

@@ -21,7 +21,7 @@ const LATENCY_BUCKETS_S: &[f64] =
 const ELEMENTS_BUCKETS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 
 /// Verbs beside those of S3 and of the native API.
-const OTHER_VERBS: &[&str] = &["not_offered", "probe", "rename_object", "unset", UNROUTED];
+const OTHER_VERBS: &[&str] = &["complete_multipart_upload", "not_offered", "probe", "rename_object", "unset", UNROUTED];
 /// The codes that alerts look for.
 const CODES: [u16; 3] = [200, 500, 503];
 

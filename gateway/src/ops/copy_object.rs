@@ -103,7 +103,7 @@ impl Gateway {
         }
     }
 
-    async fn source_of_copy(&self, call: &Call, (namespace, key): Place<'_>) -> Result<Found> {
+    pub(super) async fn source_of_copy(&self, call: &Call, (namespace, key): Place<'_>) -> Result<Found> {
         if Path::parse(key)?.is_directory() {
             return Err(Error::new(ErrorCode::InvalidArgument, "a directory is not copied by CopyObject"));
         }

@@ -6,13 +6,15 @@ use super::{locate::Purpose, restarts::Restarts};
 use crate::{
     app::{Call, Gateway},
     hash::RequestHash,
-    store::{DeleteObject, Written},
+    store::{DeleteObject, UploadId, Written},
 };
 
 impl Gateway {
-    /// Deletes the bytes that a change left without a row. Not for a replayed answer: the row may name them again.
+    /// Deletes the bytes that a change left without a row. Not for a replayed answer: the row may name them again. The
+    /// sweeper deletes those of a manifest, because others may be reading them one after the other.
     pub(super) async fn delete_replaced(&self, written: &Written) {
-        if let Some(old) = written.old_locator.as_deref().filter(|_| !written.replayed) {
+        let old = written.old_locator.as_deref().filter(|_| !written.replayed);
+        if let Some(old) = old.filter(|old| UploadId::of_manifest(old).is_none()) {
             self.data.delete(old).await;
         }
     }

@@ -1,16 +1,15 @@
 //! get_object: reads the metadata, then the bytes that it names.
 
-use bytes::Bytes;
-use futures::stream::BoxStream;
 use mantle_types::{Error, ErrorCode, Result, permission::Access};
 
 use super::{
+    object_bytes::ByteStream,
     restarts::RESTARTS_MAX,
     stat::{Found, Naming},
 };
 use crate::{
     app::{Call, Gateway},
-    store::Entry,
+    store::{Entry, PartOfObject, UploadId},
 };
 
 /// Counter of reads that found no bytes.
@@ -39,22 +38,34 @@ impl Gateway {
         Ok(entry)
     }
 
-    /// The object at a key, and the range of its bytes that `select` chooses.
+    /// A part of an object that was uploaded in parts; `None` for any other object.
+    pub async fn part_of_object(&self, entry: &Entry, number: Option<u32>) -> Result<Option<PartOfObject>> {
+        let manifest = entry.locator.as_deref().and_then(UploadId::of_manifest);
+        let (Some(manifest), Some(number)) = (manifest, number) else { return Ok(None) };
+        match self.store.part_of_object(manifest, number).await? {
+            Some(part) => Ok(Some(part)),
+            None => Err(Error::new(ErrorCode::InvalidRange, "the requested part number is not satisfiable")),
+        }
+    }
+
+    /// The object at a key, and the range of its bytes that `select` chooses. `part`: the number of a part.
     pub async fn get_object<T, E: From<Error>>(
         &self,
         call: &Call,
         namespace: &str,
         key: &str,
-        select: impl Fn(&Entry) -> Result<(std::ops::Range<u64>, T), E>,
-    ) -> Result<(Entry, T, BoxStream<'static, object_store::Result<Bytes>>), E> {
+        part: Option<u32>,
+        select: impl Fn(&Entry, Option<&PartOfObject>) -> Result<(std::ops::Range<u64>, T), E>,
+    ) -> Result<(Entry, T, ByteStream), E> {
         for _ in 0..RESTARTS_MAX {
             let entry = self.head_object(call, namespace, key).await?;
-            let (range, selected) = select(&entry)?;
+            let place = self.part_of_object(&entry, part).await?;
+            let (range, selected) = select(&entry, place.as_ref())?;
             if entry.is_directory() || entry.locator.is_some() && range.is_empty() {
                 return Ok((entry, selected, Box::pin(futures::stream::empty())));
             }
             let Some(locator) = &entry.locator else { return Err(E::from(ErrorCode::NoData.into())) };
-            match self.data.get(locator, range).await? {
+            match self.read_bytes(locator, range).await? {
                 Some(bytes) => return Ok((entry, selected, bytes)),
                 // The object was replaced or removed between the two reads.
                 None => tracing::debug!(locator, "the bytes are gone"),

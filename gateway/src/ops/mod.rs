@@ -10,6 +10,7 @@ mod locate;
 pub mod mkdir;
 pub mod namespaces;
 mod new_id;
+mod object_bytes;
 mod parents;
 pub mod put_object;
 pub mod remove_tree;
@@ -21,6 +22,7 @@ pub mod rmdir;
 pub mod set_attributes;
 pub mod stat;
 pub mod sweep;
+pub mod uploads;
 pub mod usage;
 
 use mantle_types::{Caller, Permission, permission::Access};

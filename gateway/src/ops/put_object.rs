@@ -157,7 +157,7 @@ impl Gateway {
 
     /// The partition with a lease that ends before the sweeper may take the bytes for unused (P51): a quarter of the grace
     /// is left for waits in PostgreSQL. An error if the bytes are too old.
-    fn before_swept(&self, stored: &Stored, partition: LeasedPartition) -> Result<LeasedPartition> {
+    pub(super) fn before_swept(&self, stored: &Stored, partition: LeasedPartition) -> Result<LeasedPartition> {
         let grace = Duration::from_millis(self.limits.orphan_grace_ms);
         if stored.written.age() > grace / 2 {
             let why = "the bytes arrived too long before the change; send the request again";

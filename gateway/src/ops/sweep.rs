@@ -1,7 +1,7 @@
 //! The sweeper removes bytes that no metadata names and that are older than any upload takes. Crashes and unknown
 //! outcomes leave them: between the bytes and their metadata, and between a commit and the removal of replaced bytes.
 //! The database says, in batches, which locators are unused; without its answer nothing is removed. It removes the files
-//! of uploads that ended in their middle too.
+//! of uploads that ended in their middle too, and ends multipart uploads that were abandoned.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,7 +30,8 @@ pub async fn run(gateway: Arc<Gateway>) {
 /// Removes old, unused bytes; returns of how many objects or uploads.
 pub async fn sweep(gateway: &Gateway) -> Result<u64> {
     let before = Utc::now() - Duration::from_millis(gateway.limits.orphan_grace_ms);
-    let mut removed = gateway.data.remove_unfinished(before.into()).await?;
+    let mut removed = super::uploads::sweep(gateway).await?;
+    removed += gateway.data.remove_unfinished(before.into()).await?;
     let old = gateway.data.all().try_filter(|meta| futures::future::ready(meta.last_modified < before));
     let mut batches = old.map_ok(|meta| meta.location.to_string()).try_chunks(BATCH_LOCATORS);
     while let Some(batch) = batches.next().await {

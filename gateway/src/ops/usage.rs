@@ -33,6 +33,12 @@ pub struct Usage {
     /// With levels: whether there are more directories below.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truncated: Option<bool>,
+    /// Of a whole namespace: its multipart uploads that are not finished, and the bytes of their parts. They are not among
+    /// the others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unfinished_uploads: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unfinished_upload_bytes: Option<i64>,
 }
 
 impl Gateway {
@@ -52,6 +58,8 @@ impl Gateway {
                     bytes: totals.bytes,
                     below: None,
                     truncated: None,
+                    unfinished_uploads: None,
+                    unfinished_upload_bytes: None,
                 });
             }
             Depth::Subtree => 0,
@@ -65,6 +73,10 @@ impl Gateway {
         let mut below: Vec<SubtreeTotals> = rows.collect();
         let truncated = below.len() > USAGE_DIRECTORIES_MAX;
         below.truncate(USAGE_DIRECTORIES_MAX);
+        let uploads = match path.is_root() {
+            true => Some(self.store.upload_usage(directory.ns).await?),
+            false => None,
+        };
         let open = |row: &SubtreeTotals| may_list(&row.permission, &call.caller);
         Ok(Usage {
             objects: total.objects,
@@ -72,6 +84,8 @@ impl Gateway {
             bytes: total.bytes,
             below: (depth != Depth::Subtree).then(|| visible(&total, below, open)),
             truncated: (depth != Depth::Subtree).then_some(truncated),
+            unfinished_uploads: uploads.map(|(uploads, _)| uploads),
+            unfinished_upload_bytes: uploads.map(|(_, bytes)| bytes),
         })
     }
 }

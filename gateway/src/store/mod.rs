@@ -23,6 +23,7 @@ mod resolution;
 mod rows;
 mod shards;
 mod sql;
+mod uploads;
 mod worker_problems;
 
 use std::{sync::Arc, time::Duration};
@@ -41,6 +42,10 @@ pub use self::{
     reads::{Listed, SubtreeTotals},
     resolution::{LeasedPartition, ResolutionContext, ResolutionStart},
     rows::{Coded, Entry, Written, accepted, code_of},
+    uploads::{
+        Attempt, Extent, NewPart, NewUpload, Part, PartOfObject, Sealing, SourceOfPart, SweptUpload, Upload, UploadId,
+        UploadState,
+    },
 };
 use self::{
     coalesced_reads::CoalescedReads,

@@ -105,6 +105,33 @@ statements! {
     COPY_OBJECT "copy_object" change
         "SELECT code, id, replayed, old_locator \
          FROM mantle.copy_object($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)";
+    CREATE_UPLOAD "create_upload" change
+        "SELECT mantle.create_upload_delegated($1, $2, $3, $4, $5, $6, $7, $8, $9) AS code";
+    PUT_PART "put_part" change
+        "SELECT code, old_locators FROM mantle.put_part_delegated($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+    COPY_PART "copy_part" change
+        "SELECT code, old_locators FROM mantle.copy_part($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+    SEAL_UPLOAD "seal_upload" change
+        "SELECT code, state, attempt, destination FROM mantle.seal_upload_delegated($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+    FENCE_REQUEST "fence_request" change "SELECT mantle.fence_request_delegated($1, $2, $3, $4) AS was_carried_out";
+    UNSEAL_UPLOAD "unseal_upload" change "SELECT NULL FROM mantle.unseal_upload_delegated($1, $2)";
+    FINISH_UPLOAD "finish_upload" change "SELECT mantle.finish_upload_delegated($1, $2) AS old_locators";
+    ABORT_UPLOAD "abort_upload" change "SELECT code, old_locators FROM mantle.abort_upload_delegated($1)";
+    DROP_MANIFEST "drop_manifest" change "SELECT mantle.drop_manifest_delegated($1, $2) AS old_locators";
+    UPLOAD "upload" read
+        "SELECT id, key, principal, grp, content_type, user_metadata, checksum_algorithm, checksum_type, state, attempt, list_hash, \
+                destination, etag, checksum, created FROM mantle.upload($1, $2)";
+    LIST_UPLOADS "list_uploads" read
+        "SELECT id, key, principal, grp, content_type, user_metadata, checksum_algorithm, checksum_type, state, attempt, list_hash, \
+                destination, etag, checksum, created FROM mantle.list_uploads($1, $2, $3, $4, $5, $6)";
+    ALL_UPLOADS "all_uploads" read
+        "SELECT id, ns, namespace IS NOT NULL AS is_in_namespace, principal, state, attempt, destination, created, changed \
+         FROM mantle.all_uploads($1, $2)";
+    LIST_PARTS "list_parts" read "SELECT part, size, etag, checksum, created FROM mantle.list_parts($1, $2, $3)";
+    PART_OF_OBJECT "part_of_object" read "SELECT first_byte, size, checksum, parts FROM mantle.part_of_object($1, $2)";
+    EXTENTS_BETWEEN "extents_between" read
+        "SELECT locator, start, length, \"position\" FROM mantle.extents_between($1, $2, $3, $4)";
+    UPLOAD_USAGE "upload_usage" read "SELECT uploads, bytes FROM mantle.upload_usage($1)";
     SET_ATTRIBUTES "set_attributes" batch "ord, code, id, replayed" of set_attributes;
     STAT "stat" read
         "SELECT code, name, id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, \

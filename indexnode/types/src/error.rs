@@ -82,6 +82,9 @@ error_table! {
     NotImplemented "not_implemented" "MT034" 501 "NotImplemented" No "This call is not offered.";
     BytesMissing "bytes_missing" "MT035" 500 "InternalError" No "The object is there, but its bytes are not: the storage has lost them.";
     StorageFull "storage_full" "MT036" 507 "InsufficientStorage" SameRequestId "The storage of the objects' bytes is full; nothing was stored.";
+    NoSuchUpload "no_such_upload" "MT037" 404 "NoSuchUpload" No "The multipart upload does not exist, or was completed or aborted.";
+    InvalidPart "invalid_part" "MT038" 400 "InvalidPart" No "A part of a multipart upload is not there, or has another etag than given.";
+    UploadBusy "upload_busy" "MT039" 409 "OperationAborted" SameRequestId "The multipart upload is being completed; ask again.";
     InvalidId "invalid_id" "MT040" 500 "InternalError" No "An id lies outside every recorded block.";
     WrongIsolation "wrong_isolation" "MT041" 500 "InternalError" No "The function runs under READ COMMITTED only.";
     WeakCommit "weak_commit" "MT042" 500 "InternalError" No "synchronous_commit is weaker than the flush that an acknowledgement needs.";

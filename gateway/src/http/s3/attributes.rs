@@ -4,20 +4,20 @@ use mantle_types::{Error, ErrorCode};
 use s3s::{
     S3Response,
     dto::{
-        Checksum, ChecksumType, ETag, GetObjectAttributesInput, GetObjectAttributesOutput, ObjectAttributes,
-        StorageClass,
+        Checksum, ChecksumType, ETag, GetObjectAttributesInput, GetObjectAttributesOutput, GetObjectAttributesParts,
+        ObjectAttributes, ObjectPart, StorageClass,
     },
 };
 
 use super::{
     S3Operations,
+    checksums::Elements,
     entry::{md5, size, timestamp},
     errors::Answer,
-    metadata,
+    listing, metadata,
 };
-use crate::{app::Call, data::Algorithm, store::Entry};
+use crate::{app::Call, data::ChecksumKind, store::Entry};
 
-/// An object that was put in one piece has no list of parts.
 const KNOWN: [&str; 5] = [
     ObjectAttributes::CHECKSUM,
     ObjectAttributes::ETAG,
@@ -40,10 +40,15 @@ impl S3Operations {
         }
         let entry = self.gateway.head_object(call, &input.bucket, &input.key).await?;
         let wants = |name: &str| asked.contains(&name);
+        let object_parts = match wants(ObjectAttributes::OBJECT_PARTS) {
+            true => self.parts_of_object(&entry, input.max_parts, input.part_number_marker).await?,
+            false => None,
+        };
         Ok(S3Response::new(GetObjectAttributesOutput {
             checksum: if wants(ObjectAttributes::CHECKSUM) { checksum(&entry) } else { None },
             e_tag: md5(&entry).filter(|_| wants(ObjectAttributes::ETAG)).map(|md5| ETag::Strong(md5.to_owned())),
             last_modified: entry.last_modified().map(timestamp),
+            object_parts,
             object_size: wants(ObjectAttributes::OBJECT_SIZE).then(|| size(&entry) as i64),
             storage_class: wants(ObjectAttributes::STORAGE_CLASS)
                 .then(|| StorageClass::from_static(StorageClass::STANDARD)),
@@ -52,19 +57,50 @@ impl S3Operations {
     }
 }
 
-/// `None` for an object without one, and for algorithms that `s3s` has no element for.
+impl S3Operations {
+    /// `None` for an object that was put in one piece.
+    async fn parts_of_object(
+        &self,
+        entry: &Entry,
+        max_parts: Option<i32>,
+        marker: Option<i32>,
+    ) -> Result<Option<GetObjectAttributesParts>, Error> {
+        let limit = listing::limit(max_parts)?;
+        let after = marker.unwrap_or_default().max(0);
+        let Some((parts, is_truncated)) = self.gateway.parts_of_object(entry, after, limit).await? else {
+            return Ok(None);
+        };
+        let algorithm = metadata::checksum(entry.user_metadata.as_ref()).map(|kept| kept.algorithm);
+        let last = parts.last().map(|part| part.number);
+        let listed = parts.into_iter().map(|part| {
+            let mut dto =
+                ObjectPart { part_number: Some(part.number), size: Some(part.size as i64), ..ObjectPart::default() };
+            if let Some(algorithm) = algorithm {
+                dto.set(algorithm, part.checksum);
+            }
+            dto
+        });
+        Ok(Some(GetObjectAttributesParts {
+            parts: Some(listed.collect()),
+            is_truncated: Some(is_truncated),
+            max_parts: Some(limit as i32),
+            next_part_number_marker: last.filter(|_| is_truncated),
+            part_number_marker: Some(after),
+            total_parts_count: etag_parts(entry),
+        }))
+    }
+}
+
+/// The number of parts, which an etag ends in.
+fn etag_parts(entry: &Entry) -> Option<i32> {
+    md5(entry)?.split_once('-')?.1.parse().ok()
+}
+
+/// `None` for an object without one.
 fn checksum(entry: &Entry) -> Option<Checksum> {
     let kept = metadata::checksum(entry.user_metadata.as_ref())?;
-    let mut answer =
-        Checksum { checksum_type: Some(ChecksumType::from_static(ChecksumType::FULL_OBJECT)), ..Checksum::default() };
-    let place = match kept.algorithm {
-        Algorithm::Crc32 => &mut answer.checksum_crc32,
-        Algorithm::Crc32c => &mut answer.checksum_crc32c,
-        Algorithm::Crc64Nvme => &mut answer.checksum_crc64nvme,
-        Algorithm::Sha1 => &mut answer.checksum_sha1,
-        Algorithm::Sha256 => &mut answer.checksum_sha256,
-        _ => return None,
-    };
-    *place = Some(kept.value);
+    let kind = ChecksumKind::of(&kept.value).name();
+    let mut answer = Checksum { checksum_type: Some(ChecksumType::from_static(kind)), ..Checksum::default() };
+    answer.set(kept.algorithm, kept.value);
     Some(answer)
 }

@@ -1,11 +1,11 @@
 //! The digests that a request announces for its body.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use s3s::{S3Error, TrailingHeaders, s3_error};
+use s3s::{S3Error, TrailingHeaders, dto, s3_error};
 
 use super::errors::bad_request;
 use crate::{
-    data::{Algorithm, Checksum, Expected, Mismatch},
+    data::{Algorithm, Checksum, ChecksumKind, Expected, Mismatch},
     http::header_text,
 };
 
@@ -58,16 +58,64 @@ pub(super) fn announced(headers: &HeaderMap, trailer: Option<TrailingHeaders>) -
             _ => {}
         }
     }
-    let md5 = headers.get(CONTENT_MD5).map(|value| value.to_str().unwrap_or_default().trim().to_owned());
-    Ok(Expected { md5, header, in_trailer, trailer })
+    let md5 = content_md5(headers);
+    Ok(Expected { md5, header, in_trailer, trailer, kept: None })
+}
+
+pub(super) fn content_md5(headers: &HeaderMap) -> Option<String> {
+    headers.get(CONTENT_MD5).map(|value| value.to_str().unwrap_or_default().trim().to_owned())
+}
+
+/// The checksum that CompleteMultipartUpload announces of its object.
+///
+/// # Errors
+/// `InvalidRequest` for several.
+pub(super) fn of_object(headers: &HeaderMap) -> Result<Option<(Algorithm, String)>, S3Error> {
+    let mut of_object = HeaderMap::new();
+    for (name, value) in headers.iter().filter(|(name, _)| name.as_str().starts_with(PREFIX)) {
+        of_object.append(name.clone(), value.clone());
+    }
+    Ok(announced(&of_object, None)?.header)
 }
 
 /// The headers that tell a client the checksum of a whole object.
 pub(super) fn headers(checksum: &Checksum) -> HeaderMap {
+    let mut headers = header_of_part(checksum);
+    headers.insert(TYPE, HeaderValue::from_static(ChecksumKind::of(&checksum.value).name()));
+    headers
+}
+
+/// The header that tells a client the checksum of a part.
+pub(super) fn header_of_part(checksum: &Checksum) -> HeaderMap {
     let name = HeaderName::try_from(format!("{PREFIX}{}", checksum.algorithm.name()));
     let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(&checksum.value)) else { return HeaderMap::new() };
-    HeaderMap::from_iter([(name, value), (TYPE, HeaderValue::from_static("FULL_OBJECT"))])
+    HeaderMap::from_iter([(name, value)])
 }
+
+/// The elements of documents that hold a checksum. `s3s` has none for the newer algorithms; those are left out.
+pub(super) trait Elements {
+    fn set(&mut self, algorithm: Algorithm, value: String);
+}
+
+macro_rules! elements {
+    ($($dto:ty),*) => {
+        $(impl Elements for $dto {
+            fn set(&mut self, algorithm: Algorithm, value: String) {
+                let place = match algorithm {
+                    Algorithm::Crc32 => &mut self.checksum_crc32,
+                    Algorithm::Crc32c => &mut self.checksum_crc32c,
+                    Algorithm::Crc64Nvme => &mut self.checksum_crc64nvme,
+                    Algorithm::Sha1 => &mut self.checksum_sha1,
+                    Algorithm::Sha256 => &mut self.checksum_sha256,
+                    _ => return,
+                };
+                *place = Some(value);
+            }
+        })*
+    };
+}
+
+elements!(dto::Checksum, dto::CopyPartResult, dto::ObjectPart, dto::Part);
 
 /// The error of a digest that does not hold.
 pub(super) fn failure(mismatch: Mismatch) -> S3Error {

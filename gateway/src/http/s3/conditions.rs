@@ -169,6 +169,11 @@ impl Conditions {
         }
     }
 
+    /// The number of the part that is wanted.
+    pub(super) fn part(&self) -> Option<u32> {
+        self.part
+    }
+
     /// The condition of a PutObject.
     ///
     /// # Errors
@@ -221,13 +226,24 @@ impl Conditions {
         if is_news { Ok(()) } else { Err(S3Error::new(S3ErrorCode::NotModified)) }
     }
 
-    /// The part of an object of this size that is sent.
+    /// The part of an object of this size that is sent. `place`: where the part is that is wanted, if the object was uploaded
+    /// in parts.
     ///
     /// # Errors
     /// `invalid_range` if the object has no such bytes, or no such part.
-    pub(super) fn choose(&self, size: u64, etag: Option<&str>, modified: Option<i64>) -> Result<Choice, Error> {
+    pub(super) fn choose(
+        &self,
+        size: u64,
+        etag: Option<&str>,
+        modified: Option<i64>,
+        place: Option<Range<u64>>,
+    ) -> Result<Choice, Error> {
         let beyond = || Error::from(ErrorCode::InvalidRange);
         match (self.part, self.range) {
+            (Some(_), _) if place.as_ref().is_some_and(|place| !place.is_empty()) => {
+                return Ok(Choice::Range(place.unwrap_or_default()));
+            }
+            (Some(_), _) if place.is_some() => return Ok(Choice::Whole),
             // An object that was put in one piece has one part.
             (Some(1), _) if size == 0 => return Ok(Choice::Whole),
             (Some(1), _) => return Ok(Choice::Range(0..size)),
@@ -317,7 +333,8 @@ mod tests {
 
     #[test]
     fn ranges_are_cut_to_the_object() {
-        let choose = |text: &str| read(&[(header::RANGE, text)]).choose(7, Some("e"), Some(AT)).map_err(|e| e.code());
+        let choose =
+            |text: &str| read(&[(header::RANGE, text)]).choose(7, Some("e"), Some(AT), None).map_err(|e| e.code());
         for (text, wanted) in [
             ("bytes=0-1", 0..2),
             ("Bytes = 0-1", 0..2),
@@ -344,7 +361,7 @@ mod tests {
     fn a_range_of_another_version_is_the_whole() {
         let choose = |version: &str| {
             let headers = [(header::RANGE, "bytes=5-"), (header::IF_RANGE, version)];
-            read(&headers).choose(7, Some("e"), Some(AT)).unwrap()
+            read(&headers).choose(7, Some("e"), Some(AT), None).unwrap()
         };
         for same in ["\"e\"", "Sun, 06 Nov 1994 08:49:37 GMT"] {
             assert_eq!(choose(same), Choice::Range(5..7), "{same}");
@@ -358,7 +375,7 @@ mod tests {
     fn an_object_in_one_piece_has_one_part() {
         let choose = |number: &str, size| {
             let part = Conditions::read(&HeaderMap::new(), Some(number)).map_err(|e| e.code().as_str().to_owned())?;
-            part.choose(size, None, None).map_err(|e| e.code().row().s3.to_owned())
+            part.choose(size, None, None, None).map_err(|e| e.code().row().s3.to_owned())
         };
         assert_eq!(choose("1", 5), Ok(Choice::Range(0..5)));
         assert_eq!(choose("1", 0), Ok(Choice::Whole));

@@ -22,7 +22,7 @@ use crate::{
     store::Entry,
 };
 
-const SOURCE_OWNER: &str = "x-amz-source-expected-bucket-owner";
+pub(super) const SOURCE_OWNER: &str = "x-amz-source-expected-bucket-owner";
 /// The conditions of the source, and the headers that they are when an object is read.
 const CONDITIONS: [(&str, http::HeaderName); 4] = [
     ("x-amz-copy-source-if-match", http::header::IF_MATCH),
@@ -45,7 +45,7 @@ pub(super) struct SourceConditions(Conditions);
 
 impl SourceConditions {
     /// Any condition that does not hold is 412, also those that are 304 for a read.
-    fn check(&self, source: &Entry) -> Result<(), Refusal> {
+    pub(super) fn check(&self, source: &Entry) -> Result<(), Refusal> {
         let modified = source.last_modified().map(|time| time.timestamp());
         self.0.check(md5(source), modified).map_err(|_| {
             let message = "At least one of the pre-conditions you specified did not hold";

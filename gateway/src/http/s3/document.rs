@@ -31,6 +31,22 @@ pub(super) const DELETE: Elements = &[
     "Delete/Object/LastModifiedTime",
     "Delete/Object/Size",
 ];
+pub(super) const COMPLETE: Elements = &[
+    "CompleteMultipartUpload",
+    "CompleteMultipartUpload/Part",
+    "CompleteMultipartUpload/Part/ETag",
+    "CompleteMultipartUpload/Part/PartNumber",
+    "CompleteMultipartUpload/Part/ChecksumCRC32",
+    "CompleteMultipartUpload/Part/ChecksumCRC32C",
+    "CompleteMultipartUpload/Part/ChecksumCRC64NVME",
+    "CompleteMultipartUpload/Part/ChecksumMD5",
+    "CompleteMultipartUpload/Part/ChecksumSHA1",
+    "CompleteMultipartUpload/Part/ChecksumSHA256",
+    "CompleteMultipartUpload/Part/ChecksumSHA512",
+    "CompleteMultipartUpload/Part/ChecksumXXHASH128",
+    "CompleteMultipartUpload/Part/ChecksumXXHASH3",
+    "CompleteMultipartUpload/Part/ChecksumXXHASH64",
+];
 pub(super) const CREATE_BUCKET: Elements =
     &["CreateBucketConfiguration", "CreateBucketConfiguration/LocationConstraint"];
 
@@ -65,19 +81,45 @@ fn malformed(why: impl std::fmt::Display) -> S3Error {
     )
 }
 
+/// An element with its ancestors, and the text in it.
+#[derive(Debug)]
+pub(super) struct Element {
+    pub(super) path: String,
+    pub(super) text: String,
+}
+
 /// A document in its plain form; empty if there is none.
 ///
 /// # Errors
 /// `MalformedXML`, also for an element that is not understood.
 pub(super) fn plain(document: &[u8], allowed: Elements) -> Result<String, S3Error> {
+    Ok(read_plain(document, allowed)?.written)
+}
+
+/// The elements of a document, each after those in it; none if there is no document.
+///
+/// # Errors
+/// As [`plain`].
+pub(super) fn elements(document: &[u8], allowed: Elements) -> Result<Vec<Element>, S3Error> {
+    Ok(read_plain(document, allowed)?.elements)
+}
+
+fn read_plain(document: &[u8], allowed: Elements) -> Result<Plain, S3Error> {
     let text = std::str::from_utf8(document).map_err(|_| malformed("it is not UTF-8"))?;
+    let mut plain = Plain {
+        written: String::with_capacity(text.len()),
+        elements: Vec::new(),
+        path: Vec::new(),
+        text: String::new(),
+        allowed,
+        is_ended: false,
+    };
     if text.trim().is_empty() {
-        return Ok(String::new());
+        return Ok(plain);
     }
     if let Some(bad) = text.chars().find(|c| !is_xml(*c)) {
         return Err(malformed(format!("it has the character U+{:04X}", u32::from(bad))));
     }
-    let mut plain = Plain { written: String::with_capacity(text.len()), path: Vec::new(), allowed, is_ended: false };
     let mut reader = NsReader::from_str(text);
     reader.config_mut().expand_empty_elements = true;
     loop {
@@ -98,7 +140,7 @@ pub(super) fn plain(document: &[u8], allowed: Elements) -> Result<String, S3Erro
             }
             Event::Comment(_) | Event::PI(_) | Event::Decl(_) => {}
             Event::DocType(_) => return Err(malformed("a document type is not allowed")),
-            Event::Eof if plain.is_ended => return Ok(plain.written),
+            Event::Eof if plain.is_ended => return Ok(plain),
             Event::Eof => return Err(malformed("it breaks off")),
             Event::Empty(_) => return Err(malformed("an empty element was not expanded")),
         }
@@ -108,7 +150,11 @@ pub(super) fn plain(document: &[u8], allowed: Elements) -> Result<String, S3Erro
 /// The plain form as far as it is written.
 struct Plain {
     written: String,
+    /// Those that are complete.
+    elements: Vec<Element>,
     path: Vec<String>,
+    /// Of the element that is being read.
+    text: String,
     allowed: Elements,
     /// The root element is complete.
     is_ended: bool,
@@ -132,13 +178,16 @@ impl Plain {
             return Err(malformed(format!("the element `{path}` is not offered")));
         }
         self.written.extend(["<", name, ">"]);
+        self.text.clear();
         Ok(())
     }
 
     /// The reader has compared the name with that of the beginning.
     fn close(&mut self) {
+        let path = self.path.join("/");
         if let Some(name) = self.path.pop() {
             self.written.extend(["</", &name, ">"]);
+            self.elements.push(Element { path, text: std::mem::take(&mut self.text) });
         }
         self.is_ended = self.path.is_empty();
     }
@@ -149,7 +198,10 @@ impl Plain {
         let below = format!("{path}/");
         let is_container = path.is_empty() || self.allowed.iter().any(|allowed| allowed.starts_with(&below));
         match is_container {
-            false => self.written.push_str(&escape(text)),
+            false => {
+                self.written.push_str(&escape(text));
+                self.text.push_str(text);
+            }
             true if text.trim().is_empty() => {}
             true => return Err(malformed("it has text outside of its elements")),
         }

@@ -20,7 +20,10 @@ use super::{
     errors::{self, Answer, Refusal},
     metadata,
 };
-use crate::{app::Call, store::Entry};
+use crate::{
+    app::Call,
+    store::{Entry, PartOfObject},
+};
 
 /// Marks an imported entry whose size was made up.
 const SIZE_HEADER: HeaderName = HeaderName::from_static("x-mantle-size");
@@ -29,11 +32,16 @@ const DEFAULT_TYPE: &str = "binary/octet-stream";
 const DIRECTORY_TYPE: &str = "application/x-directory";
 
 /// The bytes to send, and the Content-Range header if they are a part.
-fn select(entry: &Entry, conditions: &Conditions) -> Result<(Range<u64>, Option<String>), Refusal> {
+fn select(
+    entry: &Entry,
+    part: Option<&PartOfObject>,
+    conditions: &Conditions,
+) -> Result<(Range<u64>, Option<String>), Refusal> {
     let (etag, size) = (md5(entry), size(entry));
     let modified = entry.last_modified().map(|time| time.timestamp());
     conditions.check(etag, modified).map_err(|error| with_headers(error, entry))?;
-    match conditions.choose(size, etag, modified) {
+    let place = part.map(|part| part.first_byte..part.first_byte + part.size);
+    match conditions.choose(size, etag, modified, place) {
         Ok(Choice::Whole) => Ok((0..size, None)),
         Ok(Choice::Range(chosen)) => {
             let header = format!("bytes {}-{}/{size}", chosen.start, chosen.end.saturating_sub(1));
@@ -128,10 +136,12 @@ impl S3Operations {
     ) -> Answer<HeadObjectOutput> {
         let conditions = extensions.get::<Conditions>().cloned().unwrap_or_default();
         let entry = self.gateway.head_object(call, &input.bucket, &input.key).await?;
-        let (bytes, content_range) = select(&entry, &conditions)?;
+        let part = self.gateway.part_of_object(&entry, conditions.part()).await?;
+        let (bytes, content_range) = select(&entry, part.as_ref(), &conditions)?;
         let is_part = content_range.is_some();
         let (mut output, mut headers) = describe(&entry, &bytes, content_range);
         override_headers!(output, input);
+        output.parts_count = part.map(|part| part.parts as i32);
         add_checksum(&mut headers, &entry, input.checksum_mode.as_ref(), is_part);
         Ok(S3Response::with_headers(output, headers))
     }
@@ -143,12 +153,12 @@ impl S3Operations {
         extensions: Extensions,
     ) -> Answer<GetObjectOutput> {
         let conditions = extensions.get::<Conditions>().cloned().unwrap_or_default();
-        let choose = |entry: &Entry| {
-            let (bytes, header) = select(entry, &conditions)?;
-            Ok::<_, Refusal>((bytes.clone(), (bytes, header)))
+        let choose = |entry: &Entry, part: Option<&PartOfObject>| {
+            let (bytes, header) = select(entry, part, &conditions)?;
+            Ok::<_, Refusal>((bytes.clone(), (bytes, header, part.map(|part| part.parts as i32))))
         };
-        let (entry, (bytes, content_range), stream) =
-            self.gateway.get_object(call, &input.bucket, &input.key, choose).await?;
+        let (entry, (bytes, content_range, parts_count), stream) =
+            self.gateway.get_object(call, &input.bucket, &input.key, conditions.part(), choose).await?;
         let is_part = content_range.is_some();
         let (mut head, mut headers) = describe(&entry, &bytes, content_range);
         override_headers!(head, input);
@@ -167,6 +177,7 @@ impl S3Operations {
             expires: head.expires,
             last_modified: head.last_modified,
             metadata: head.metadata,
+            parts_count,
             ..GetObjectOutput::default()
         };
         Ok(S3Response::with_headers(output, headers))

@@ -50,6 +50,19 @@ pub(super) const COPY_OBJECT: &[&str] = &[
     "x-amz-storage-class",
     "x-amz-tagging-directive",
 ];
+pub(super) const CREATE_UPLOAD: &[&str] =
+    &["x-amz-acl", "x-amz-checksum-algorithm", "x-amz-checksum-type", "x-amz-meta-*", "x-amz-storage-class"];
+pub(super) const UPLOAD_PART_COPY: &[&str] = &[
+    COPY_SOURCE,
+    "x-amz-copy-source-if-match",
+    "x-amz-copy-source-if-modified-since",
+    "x-amz-copy-source-if-none-match",
+    "x-amz-copy-source-if-unmodified-since",
+    "x-amz-copy-source-range",
+    "x-amz-source-expected-bucket-owner",
+];
+pub(super) const COMPLETE_UPLOAD: &[&str] =
+    &["if-match", "if-none-match", "x-amz-checksum-type", "x-amz-mp-object-size"];
 /// No object is locked, so there is nothing to bypass.
 pub(super) const DELETE: &[&str] = &["x-amz-bypass-governance-retention"];
 pub(super) const PUT_ACL: &[&str] = &["content-md5", "x-amz-acl"];

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     app::Call,
+    data::ChecksumKind,
     http::percent,
     listing::{After, Item, Page, Query, decode_token, encode_token},
     store::Entry,
@@ -26,12 +27,12 @@ use crate::{
 
 /// How keys are written: as they are, or percent-encoded when the client asks for that.
 #[derive(Clone, Copy)]
-struct KeyEncoding {
+pub(super) struct KeyEncoding {
     percent: bool,
 }
 
 impl KeyEncoding {
-    fn of(asked: Option<&EncodingType>) -> Result<Self> {
+    pub(super) fn of(asked: Option<&EncodingType>) -> Result<Self> {
         match asked.map(EncodingType::as_str) {
             None => Ok(Self { percent: false }),
             Some(EncodingType::URL) => Ok(Self { percent: true }),
@@ -39,24 +40,30 @@ impl KeyEncoding {
         }
     }
 
-    fn write(self, text: String) -> String {
+    pub(super) fn write(self, text: String) -> String {
         if self.percent { percent::encode(&text) } else { text }
     }
 
     /// `None` for an empty text.
-    fn write_some(self, text: String) -> Option<String> {
+    pub(super) fn write_some(self, text: String) -> Option<String> {
         (!text.is_empty()).then(|| self.write(text))
     }
 }
 
-fn limit(asked: Option<i32>) -> Result<usize> {
+/// The limit that a client gives to a listing, cut to S3's.
+pub(super) fn limit(asked: Option<i32>) -> Result<usize> {
     let asked = asked.map_or(Ok(LIST_KEYS_MAX), usize::try_from);
-    let limit = asked.map_err(|_| Error::new(ErrorCode::InvalidArgument, "max-keys must not be negative"))?;
+    let limit = asked.map_err(|_| {
+        Error::new(
+            ErrorCode::InvalidArgument,
+            "Argument max-keys, max-parts or max-uploads must be an integer between 0 and 2147483647",
+        )
+    })?;
     Ok(limit.min(LIST_KEYS_MAX))
 }
 
 /// An error for a text that the answer repeats and no document can hold. No key has such characters.
-fn check_texts(texts: [&str; 3]) -> Result<()> {
+pub(super) fn check_texts(texts: [&str; 3]) -> Result<()> {
     match texts.into_iter().flat_map(str::chars).all(is_xml) {
         true => Ok(()),
         false => {
@@ -66,15 +73,15 @@ fn check_texts(texts: [&str; 3]) -> Result<()> {
 }
 
 /// `None` for an empty list: S3 leaves it out.
-fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
+pub(super) fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
     (!list.is_empty()).then_some(list)
 }
 
 impl S3Operations {
     fn object(&self, encoding: KeyEncoding, key: String, entry: &Entry, with_owner: bool) -> Object {
         let checksum = metadata::checksum(entry.user_metadata.as_ref());
+        let checksum_type = checksum.as_ref().map(|checksum| ChecksumKind::of(&checksum.value).name());
         let checksum = checksum.map(|checksum| checksum.algorithm.name().to_ascii_uppercase());
-        let checksum_type = checksum.as_ref().map(|_| ChecksumType::FULL_OBJECT);
         Object {
             key: Some(encoding.write(key)),
             checksum_algorithm: checksum.map(|algorithm| vec![ChecksumAlgorithm::from(algorithm)]),

@@ -18,12 +18,14 @@ mod get;
 mod headers;
 mod listing;
 mod metadata;
+mod multipart;
 mod operation;
 mod presigned;
 mod put;
 mod rename;
 mod route;
 mod unset;
+mod xml;
 
 use std::sync::Arc;
 
@@ -241,6 +243,12 @@ operations! {
     copy_object: CopyObjectInput with headers with extensions -> CopyObjectOutput;
     get_object: GetObjectInput with extensions -> GetObjectOutput;
     head_object: HeadObjectInput with extensions -> HeadObjectOutput;
+    create_multipart_upload: CreateMultipartUploadInput -> CreateMultipartUploadOutput;
+    upload_part: UploadPartInput with headers with extensions -> UploadPartOutput;
+    upload_part_copy: UploadPartCopyInput with headers with extensions -> UploadPartCopyOutput;
+    list_parts: ListPartsInput -> ListPartsOutput;
+    list_multipart_uploads: ListMultipartUploadsInput -> ListMultipartUploadsOutput;
+    abort_multipart_upload: AbortMultipartUploadInput -> AbortMultipartUploadOutput;
     delete_object: DeleteObjectInput -> DeleteObjectOutput;
     delete_objects: DeleteObjectsInput -> DeleteObjectsOutput;
     get_object_attributes: GetObjectAttributesInput -> GetObjectAttributesOutput;

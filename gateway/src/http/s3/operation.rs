@@ -48,6 +48,8 @@ const GET_OBJECT: &[&str] = &[
 /// The version of an object that has no others.
 const VERSION: &[&str] = &["versionId"];
 pub(super) const ONLY_VERSION: &str = "null";
+pub(super) const UPLOAD_ID: &str = "uploadId";
+const PART_NUMBER: &[&str] = &["partNumber"];
 
 const OPERATIONS: &[Operation] = &[
     Operation {
@@ -78,6 +80,13 @@ const OPERATIONS: &[Operation] = &[
         "versions",
         &["prefix", "delimiter", "max-keys", "encoding-type", "key-marker", "version-id-marker"],
         headers::LIST,
+    ),
+    on_bucket(
+        "ListMultipartUploads",
+        "GET",
+        "uploads",
+        &["prefix", "delimiter", "encoding-type", "key-marker", "max-uploads", "upload-id-marker"],
+        &[],
     ),
     on_bucket("GetBucketAccelerateConfiguration", "GET", "accelerate", &[], &[]),
     on_bucket("GetBucketAcl", "GET", "acl", &[], &[]),
@@ -111,6 +120,12 @@ const OPERATIONS: &[Operation] = &[
     on_object("DeleteObject", "DELETE", "", VERSION, headers::DELETE),
     on_object("GetObjectAttributes", "GET", "attributes", VERSION, headers::GET_ATTRIBUTES),
     on_object("RenameObject", "PUT", "renameObject", &[], headers::RENAME_OBJECT),
+    on_object("CreateMultipartUpload", "POST", "uploads", &[], headers::CREATE_UPLOAD),
+    UPLOAD_PART_COPY,
+    on_object("UploadPart", "PUT", UPLOAD_ID, PART_NUMBER, &[]),
+    on_object("CompleteMultipartUpload", "POST", UPLOAD_ID, &[], headers::COMPLETE_UPLOAD),
+    on_object("AbortMultipartUpload", "DELETE", UPLOAD_ID, &[], &[]),
+    on_object("ListParts", "GET", UPLOAD_ID, &["max-parts", "part-number-marker"], &[]),
     on_object("GetObjectAcl", "GET", "acl", VERSION, &[]),
     on_object("GetObjectLegalHold", "GET", "legal-hold", &[], &[]),
     on_object("GetObjectRetention", "GET", "retention", &[], &[]),
@@ -119,6 +134,9 @@ const OPERATIONS: &[Operation] = &[
     on_object("DeleteObjectTagging", "DELETE", "tagging", &[], &[]),
 ];
 
+/// UploadPart's request with a header more.
+const UPLOAD_PART_COPY: Operation =
+    on_object("UploadPartCopy", "PUT", UPLOAD_ID, PART_NUMBER, headers::UPLOAD_PART_COPY);
 /// PutObject's request with a header more, and so not found by a parameter.
 const COPY_OBJECT: Operation = on_object("CopyObject", "PUT", headers::COPY_SOURCE, &[], headers::COPY_OBJECT);
 
@@ -170,8 +188,6 @@ const NOT_OFFERED: &[(&str, &str)] = &[
     ("session", "sessions of directory buckets are"),
     ("tagging", "tags are"),
     ("torrent", "torrents are"),
-    ("uploadId", "multipart uploads are"),
-    ("uploads", "multipart uploads are"),
     ("versionId", "versions are"),
     ("website", "websites are"),
 ];
@@ -227,10 +243,11 @@ pub(super) fn check(
     let parameters: Vec<_> = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).collect();
     let names: Vec<&str> = parameters.iter().map(|(name, _)| name.as_ref()).collect();
     let of_level = || OPERATIONS.iter().filter(|known| known.level == level && known.method == method.as_str());
+    let copies = headers.contains_key(headers::COPY_SOURCE);
     let is_selected = |known: &&Operation| match known.selector {
         "" => false,
-        headers::COPY_SOURCE => headers.contains_key(headers::COPY_SOURCE),
-        selector => names.contains(&selector),
+        headers::COPY_SOURCE => copies && !names.contains(&UPLOAD_ID),
+        selector => names.contains(&selector) && (copies || known.name != UPLOAD_PART_COPY.name),
     };
     let selected = of_level().find(is_selected);
     let operation = selected.or_else(|| of_level().find(|known| known.selector.is_empty()));
@@ -251,6 +268,10 @@ pub(super) fn check(
     if let Some(twice) = names.iter().enumerate().find(|(at, name)| !name.is_empty() && names[..*at].contains(name)) {
         return Err(bad_request("InvalidArgument", format!("the parameter `{}` is there twice", twice.1)));
     }
+    if operation.is_some_and(|operation| operation.parameters == PART_NUMBER) && !names.contains(&"partNumber") {
+        let message = "Part number must be an integer between 1 and 10000, inclusive";
+        return Err(bad_request("InvalidArgument", message));
+    }
     let operation = operation.ok_or_else(|| s3_error!(MethodNotAllowed, "{}", level.refuses(method)))?;
     let taken = Taken { by: operation.name, headers: operation.headers, body: operation.takes_body() };
     headers::check(&taken, headers)?;
@@ -269,6 +290,7 @@ impl Operation {
     /// The elements of the document that the operation takes; `None` if it takes none.
     pub(super) fn document(&self) -> Option<document::Elements> {
         match self.name {
+            "CompleteMultipartUpload" => Some(document::COMPLETE),
             "CreateBucket" => Some(document::CREATE_BUCKET),
             "DeleteObjects" => Some(document::DELETE),
             _ => None,
@@ -276,7 +298,7 @@ impl Operation {
     }
 
     pub(super) fn takes_body(&self) -> bool {
-        self.name == "PutObject" || self.document().is_some()
+        matches!(self.name, "PutObject" | "UploadPart") || self.document().is_some()
     }
 
     /// S3 demands a digest of documents that destroy.
@@ -324,7 +346,6 @@ mod tests {
             ("retention=", "object lock"),
             ("append", "appending"),
             ("tagging", "tags"),
-            ("uploads", "multipart"),
             ("new", "`new`"),
             ("%74agging", "tags"),
         ] {
@@ -343,6 +364,9 @@ mod tests {
         ] {
             assert!(refusal(method, target).starts_with("NotImplemented"), "{target}");
         }
+        // A part without a number must not become the object.
+        assert!(refusal(Method::PUT, "/b/k?uploadId=2").starts_with("InvalidArgument"));
+        assert!(refusal(Method::PUT, "/b/k?partNumber=2").starts_with("NotImplemented"));
         for target in ["/b?prefix=a&prefix=b", "/b?list-type=3", "/b/k?versionId=3", "/b/k?versionId="] {
             assert!(refusal(Method::GET, target).starts_with("InvalidArgument"), "{target}");
         }
@@ -399,6 +423,12 @@ mod tests {
             (Method::GET, "/b?acl", "GetBucketAcl"),
             (Method::GET, "/b/k?tagging", "GetObjectTagging"),
             (Method::PUT, "/b/k?renameObject", "RenameObject"),
+            (Method::POST, "/b/k?uploads", "CreateMultipartUpload"),
+            (Method::PUT, "/b/k?partNumber=1&uploadId=2", "UploadPart"),
+            (Method::POST, "/b/k?uploadId=2", "CompleteMultipartUpload"),
+            (Method::DELETE, "/b/k?uploadId=2&x-id=AbortMultipartUpload", "AbortMultipartUpload"),
+            (Method::GET, "/b/k?uploadId=2&max-parts=1", "ListParts"),
+            (Method::GET, "/b?uploads&prefix=a", "ListMultipartUploads"),
         ] {
             assert_eq!(check_with(method, target, &[]).as_deref(), Ok(name), "{target}");
         }
@@ -411,6 +441,9 @@ mod tests {
             ("if-none-match", "*"),
         ];
         assert_eq!(check_with(Method::PUT, "/b/k", &headers), Ok("PutObject"));
+        let of_source = [("x-amz-copy-source", "/b/s")];
+        assert_eq!(check_with(Method::PUT, "/b/k", &of_source), Ok("CopyObject"));
+        assert_eq!(check_with(Method::PUT, "/b/k?uploadId=2&partNumber=1", &of_source), Ok("UploadPartCopy"));
     }
 
     #[test]

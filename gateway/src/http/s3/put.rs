@@ -26,9 +26,9 @@ use crate::{
 };
 
 /// The body's length without its framing.
-const DECODED_LENGTH: &str = "x-amz-decoded-content-length";
+pub(super) const DECODED_LENGTH: &str = "x-amz-decoded-content-length";
 
-fn upload_error(error: UploadError, framing: Framing) -> Refusal {
+pub(super) fn upload_error(error: UploadError, framing: Framing) -> Refusal {
     match error {
         UploadError::TooLarge => too_large(),
         UploadError::Body(cause) => {
@@ -40,7 +40,13 @@ fn upload_error(error: UploadError, framing: Framing) -> Refusal {
     }
 }
 
-fn too_large() -> Refusal {
+/// The error of a body that is shorter or longer than it says: `s3s` takes a stream without any signed chunk, even the
+/// last, for complete.
+pub(super) fn incomplete() -> Refusal {
+    s3_error!(IncompleteBody, "The body has another length than x-amz-decoded-content-length says.").into()
+}
+
+pub(super) fn too_large() -> Refusal {
     s3_error!(EntityTooLarge, "The object is over this service's limit.").into()
 }
 
@@ -80,10 +86,8 @@ impl S3Operations {
         let body = body.unwrap_or_else(|| StreamingBlob::from(s3s::Body::empty()));
         let received = self.gateway.receive_object(call, &bucket, &key, body, expected).await;
         let received = received.map_err(|e| upload_error(e, framing))?;
-        // `s3s` takes a stream without any signed chunk, even the last, for complete.
         if declared.is_some_and(|declared| declared != received.stored.size) {
-            let message = "The body has another length than x-amz-decoded-content-length says.";
-            return Err(s3_error!(IncompleteBody, "{message}").into());
+            return Err(incomplete());
         }
         let Checksums { md5, checksum } = received.stored.checksums.clone();
         let user_metadata = Some(metadata::with_checksum(user_metadata, &checksum));

@@ -10,7 +10,10 @@ use axum::{
     http::{Extensions, HeaderMap, Method, Request, StatusCode, Uri, header},
 };
 use mantle_types::Caller;
-use s3s::{S3Error, S3Request, S3Response, S3Result, TrailingHeaders, route::S3Route, s3_error, service::S3Service};
+use s3s::{
+    S3Error, S3ErrorCode, S3Request, S3Response, S3Result, TrailingHeaders, route::S3Route, s3_error,
+    service::S3Service,
+};
 
 use super::{
     S3Operations, checksums,
@@ -18,15 +21,20 @@ use super::{
     copy, document,
     errors::{self, Refusal},
     framing::Framing,
+    multipart::Target,
     operation::{self, Level, Operation, level},
     unset,
 };
 use crate::{
     app::Call,
     auth::Credentials,
+    data::Expected,
     http::{header_text, hosts::Style, is_native, native, request_context::RequestContext},
     store::Precondition,
 };
+
+/// The operation whose document and answer [`multipart`] reads and writes.
+const COMPLETE: &str = "CompleteMultipartUpload";
 
 fn is_virtual(extensions: &Extensions) -> bool {
     matches!(extensions.get(), Some(Style::Virtual(_)))
@@ -59,12 +67,13 @@ fn oversized(uri: &Uri, headers: &HeaderMap, in_host: bool, bytes_max: usize) ->
     is_over.then(|| s3_error!(MaxMessageLengthExceeded, "The document is over this service's limit."))
 }
 
-/// The target without the parameters of a signature, which would be verified again, and without `partNumber`.
-fn without_signature(uri: &Uri) -> Uri {
+/// The target without the parameters of a signature, which would be verified again, and without the part of a read, which
+/// [`Conditions`] has.
+fn without_signature(uri: &Uri, is_read: bool) -> Uri {
     let pairs = uri.query().unwrap_or_default().split('&').filter(|pair| {
         let name = pair.split_once('=').map_or(*pair, |(name, _)| name);
         let is_of_signature = name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("x-amz-"));
-        !pair.is_empty() && !is_of_signature && name != "partNumber"
+        !(pair.is_empty() || is_of_signature || is_read && name == "partNumber")
     });
     let query = pairs.collect::<Vec<_>>().join("&");
     let target = if query.is_empty() { uri.path().to_owned() } else { format!("{}?{query}", uri.path()) };
@@ -72,9 +81,9 @@ fn without_signature(uri: &Uri) -> Uri {
     target.parse().unwrap_or_else(|_| uri.clone())
 }
 
-fn part_number(uri: &Uri) -> Option<String> {
+fn parameter(uri: &Uri, wanted: &str) -> Option<String> {
     let mut pairs = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
-    pairs.find(|(name, _)| name == "partNumber").map(|(_, value)| value.into_owned())
+    pairs.find(|(name, _)| name == wanted).map(|(_, value)| value.into_owned())
 }
 
 impl Route {
@@ -99,7 +108,7 @@ impl Route {
         if let Some(error) = oversized(&request.uri, &request.headers, in_host, self.document_bytes_max) {
             return Err(error);
         }
-        let part = part_number(&request.uri).filter(|_| operation.is_read());
+        let part = parameter(&request.uri, "partNumber").filter(|_| operation.is_read());
         Ok((operation, Conditions::read(&request.headers, part.as_deref())?))
     }
 
@@ -151,13 +160,27 @@ impl Route {
         }
         let S3Request { mut input, method, uri, mut headers, mut extensions, trailing_headers, .. } = request;
         if let Some(elements) = operation.document() {
-            let expected = checksums::announced(&headers, trailing_headers.clone())?;
+            let expected = match operation.name {
+                COMPLETE => Expected { md5: checksums::content_md5(&headers), ..Expected::default() },
+                _ => checksums::announced(&headers, trailing_headers.clone())?,
+            };
             if operation.demands_digest() && !expected.is_any() {
                 let missing = "Missing required header for this request: Content-MD5 OR x-amz-checksum-*";
                 return Err(errors::bad_request("InvalidRequest", missing));
             }
             let framing = Framing::of(&headers);
             let read = document::read(input, self.document_bytes_max, expected, || framing.failure()).await?;
+            if operation.name == COMPLETE {
+                let elements = document::elements(&read, elements)?;
+                let call = context.call(caller).map_err(|error| refused(error.into()))?;
+                context.set_verb("complete_multipart_upload");
+                let (bucket, key) = operation::target(&uri, extensions.get());
+                let upload = parameter(&uri, operation::UPLOAD_ID).unwrap_or_default();
+                let target = Target { bucket, key: key.unwrap_or_default(), upload };
+                let completed =
+                    self.operations.complete_multipart_upload(call, target, &headers, &conditions, &elements);
+                return completed.await.map_err(refused).or_else(|error| with_condition(error, &conditions));
+            }
             let plain = document::plain(&read, elements)?;
             headers.insert(header::CONTENT_LENGTH, plain.len().into());
             input = s3s::Body::from(plain);
@@ -172,7 +195,7 @@ impl Route {
         extensions.insert(Trailer(trailing_headers));
         let mut call = Request::new(input);
         *call.method_mut() = method;
-        *call.uri_mut() = without_signature(&uri);
+        *call.uri_mut() = without_signature(&uri, operation.is_read());
         *call.headers_mut() = headers;
         *call.extensions_mut() = extensions;
         let answer = self.dispatch.call(call).await.map_err(|cause| {
@@ -198,6 +221,18 @@ impl Route {
         }
         Ok(converted)
     }
+}
+
+/// The answer of a condition that failed; any other error stays one.
+fn with_condition(error: S3Error, conditions: &Conditions) -> S3Result<S3Response<s3s::Body>> {
+    let name = conditions.first_name().filter(|_| *error.code() == S3ErrorCode::PreconditionFailed);
+    let Some(name) = name else { return Err(error) };
+    let written = error.to_http_response().map_err(|_| s3_error!(InternalError))?;
+    let (parts, body) = written.into_parts();
+    let mut answer = S3Response::with_status(body, parts.status);
+    answer.headers = parts.headers;
+    name_condition(&mut answer, name);
+    Ok(answer)
 }
 
 /// Adds the condition that failed to an error document, as S3 does.
@@ -268,8 +303,10 @@ mod tests {
             ("/b?list-type=2&X-Amz-Date=1&prefix=x-amz-a", "/b?list-type=2&prefix=x-amz-a"),
             ("/b/k?partNumber=1&response-expires=0", "/b/k?response-expires=0"),
         ] {
-            assert_eq!(without_signature(&target.parse().unwrap()), left);
+            assert_eq!(without_signature(&target.parse().unwrap(), true), left);
         }
-        assert_eq!(part_number(&Uri::from_static("/b/k?partNumber=7")).as_deref(), Some("7"));
+        let of_part = Uri::from_static("/b/k?partNumber=7");
+        assert_eq!(without_signature(&of_part, false), of_part);
+        assert_eq!(parameter(&of_part, "partNumber").as_deref(), Some("7"));
     }
 }

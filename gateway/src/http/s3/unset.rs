@@ -2,14 +2,11 @@
 //! where nothing is set, and removing one does nothing. Tools ask for many of them before they do their work. Requests that
 //! set one are refused by [`super::operation`].
 
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, StatusCode};
 use quick_xml::escape::escape;
 use s3s::{S3Error, S3Response};
 
-use super::{S3Operations, errors};
-
-const DECLARATION: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
-const NAMESPACE: &str = "http://s3.amazonaws.com/doc/2006-03-01/";
+use super::{S3Operations, errors, xml};
 
 /// The answer about a setting.
 enum Unset {
@@ -122,8 +119,5 @@ impl S3Operations {
 }
 
 fn document(root: &str, inner: &str) -> S3Response<s3s::Body> {
-    let text = format!("{DECLARATION}<{root} xmlns=\"{NAMESPACE}\">{inner}</{root}>");
-    let mut answer = S3Response::with_status(s3s::Body::from(text), StatusCode::OK);
-    answer.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
-    answer
+    xml::document(StatusCode::OK, root, inner)
 }

@@ -1,0 +1,70 @@
+//! Reads an object's bytes. A locator names one file, or the manifest of an upload, whose extents are read one after the
+//! other, a page of them at a time.
+
+use std::{collections::VecDeque, ops::Range, sync::Arc};
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream, stream::BoxStream};
+use mantle_types::{Error, ErrorCode, Result};
+
+use crate::{
+    app::Gateway,
+    data::DataStore,
+    store::{Extent, Store, UploadId},
+};
+
+/// Bytes as they are sent to a client.
+pub type ByteStream = BoxStream<'static, object_store::Result<Bytes>>;
+
+/// Most extents that a read keeps in memory.
+const PAGE_EXTENTS: usize = 1000;
+
+impl Gateway {
+    /// A range of the bytes that a locator names, which is not empty; `None` when they are gone.
+    pub(super) async fn read_bytes(&self, locator: &str, range: Range<u64>) -> Result<Option<ByteStream>> {
+        let Some(manifest) = UploadId::of_manifest(locator) else { return self.data.get(locator, range).await };
+        let mut reader =
+            Reader { store: self.store.clone(), data: self.data.clone(), manifest, rest: range, page: VecDeque::new() };
+        // The first extent is opened here: a client gets an error before any byte, or the bytes.
+        let Some(first) = reader.open_next().await? else { return Ok(None) };
+        let others = stream::try_unfold(reader, async |mut reader| {
+            if reader.is_at_end() {
+                return Ok(None);
+            }
+            let next = reader.open_next().await.and_then(|next| next.ok_or_else(|| ErrorCode::BytesMissing.into()));
+            next.map(|next| Some((next, reader))).map_err(broken)
+        });
+        Ok(Some(first.chain(others.try_flatten()).boxed()))
+    }
+}
+
+/// A read that ends before its end: the connection is closed, and the client sees that bytes are missing.
+fn broken(error: Error) -> object_store::Error {
+    tracing::error!(%error, "a read broke off");
+    object_store::Error::Generic { store: "manifest", source: Box::new(error) }
+}
+
+struct Reader {
+    store: Arc<Store>,
+    data: DataStore,
+    manifest: UploadId,
+    /// What the pages so far do not hold.
+    rest: Range<u64>,
+    page: VecDeque<Extent>,
+}
+
+impl Reader {
+    fn is_at_end(&self) -> bool {
+        self.page.is_empty() && self.rest.is_empty()
+    }
+
+    /// The bytes of the next extent; `None` if they are gone.
+    async fn open_next(&mut self) -> Result<Option<ByteStream>> {
+        if self.page.is_empty() {
+            self.page = self.store.extents_between(self.manifest, self.rest.clone(), PAGE_EXTENTS).await?.into();
+            self.rest.start += self.page.iter().map(|extent| extent.length).sum::<u64>();
+        }
+        let Some(Extent { locator, start, length }) = self.page.pop_front() else { return Ok(None) };
+        self.data.get(&locator, start..start + length).await
+    }
+}

@@ -1,0 +1,307 @@
+//! CompleteMultipartUpload (P53): seal the upload, put the object, finish the upload. Each step may be repeated, and after
+//! a crash between two of them anyone can find out how far the attempt came.
+
+use mantle_types::{Error, ErrorCode, Permission, Result};
+use serde_json::Value;
+
+use super::{super::restarts::Restarts, checksum_of, no_such_upload};
+use crate::{
+    app::{Call, Gateway, OBJECT_MODE},
+    data::{Algorithm, Checksum, ChecksumKind, KEPT_AS, checksum_of_parts, etag_of_parts},
+    hash::RequestHash,
+    ops::put_object::object_path,
+    store::{Attempt, NewObject, Part, Precondition, RequestClaim, Sealing, Upload, UploadState, accepted},
+};
+
+/// Most parts of an upload, as in S3.
+const PARTS_MAX: i32 = 10_000;
+/// How often a call looks again before it ends another one's attempt.
+const BUSY_RESTARTS: u32 = 2;
+/// Smallest part that is not the last, as in S3.
+const PART_BYTES_MIN: u64 = 5 << 20;
+
+/// A part that the client wants in the object.
+#[derive(Clone, Debug)]
+pub struct ChosenPart {
+    pub number: i32,
+    /// Without quotes.
+    pub etag: String,
+    /// Base64, if the client says it.
+    pub checksum: Option<(Algorithm, String)>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Complete {
+    /// In ascending order.
+    pub parts: Vec<ChosenPart>,
+    pub precondition: Precondition,
+    /// What the client expects of the object.
+    pub size: Option<u64>,
+    pub checksum: Option<(Algorithm, String)>,
+    pub kind: Option<ChecksumKind>,
+}
+
+/// Why an object is not made of its parts.
+#[derive(Debug)]
+pub enum CompleteError {
+    /// A part that is not the last is under 5 MiB.
+    PartTooSmall,
+    /// The object has another checksum than the client expects.
+    WrongChecksum,
+    Mantle(Error),
+}
+
+impl From<Error> for CompleteError {
+    fn from(error: Error) -> Self {
+        Self::Mantle(error)
+    }
+}
+
+impl From<ErrorCode> for CompleteError {
+    fn from(code: ErrorCode) -> Self {
+        Self::Mantle(code.into())
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Completed {
+    pub etag: String,
+    pub checksum: Checksum,
+}
+
+/// The object that the chosen parts make.
+struct Assembled<'a> {
+    numbers: Vec<i32>,
+    etags: Vec<&'a str>,
+    etag: String,
+    size: u64,
+    checksum: Checksum,
+}
+
+fn invalid_part() -> Error {
+    let why = "One or more of the specified parts could not be found. The part may not have been uploaded, or the specified \
+               entity tag may not match the part's entity tag.";
+    Error::new(ErrorCode::InvalidPart, why)
+}
+
+/// Chooses parts of those that were uploaded.
+fn assemble<'a>(upload: &Upload, uploaded: &'a [Part], wanted: &Complete) -> Result<Assembled<'a>, CompleteError> {
+    let (algorithm, kind) = checksum_of(upload)?;
+    let mut chosen: Vec<&Part> = Vec::with_capacity(wanted.parts.len());
+    for part in &wanted.parts {
+        let found = uploaded.binary_search_by_key(&part.number, |uploaded| uploaded.number);
+        let found = found.ok().map(|at| &uploaded[at]).filter(|found| found.etag == part.etag);
+        let found = found.ok_or_else(invalid_part)?;
+        match &part.checksum {
+            Some((of, value)) if *of == algorithm && *value != found.checksum => return Err(invalid_part().into()),
+            _ => {}
+        }
+        chosen.push(found);
+    }
+    let small = chosen.iter().rev().skip(1).find(|part| part.size < PART_BYTES_MIN);
+    if small.is_some() {
+        return Err(CompleteError::PartTooSmall);
+    }
+    let etags: Vec<&str> = chosen.iter().map(|part| part.etag.as_str()).collect();
+    let checksums: Vec<_> = chosen.iter().map(|part| (part.checksum.as_str(), part.size)).collect();
+    let (etag, value) = (etag_of_parts(&etags), checksum_of_parts(algorithm, kind, &checksums));
+    let (Some(etag), Some(value)) = (etag, value) else {
+        tracing::error!(?upload, "an etag or a checksum of a part is malformed");
+        return Err(ErrorCode::Internal.into());
+    };
+    let size = chosen.iter().map(|part| part.size).sum();
+    let numbers = chosen.iter().map(|part| part.number).collect();
+    Ok(Assembled { numbers, etags, etag, size, checksum: Checksum { algorithm, value } })
+}
+
+/// An error unless the object is what the client expects.
+fn check_expected(wanted: &Complete, upload: &Upload, size: u64, checksum: &Checksum) -> Result<(), CompleteError> {
+    let invalid = |why: &str| Err(Error::new(ErrorCode::InvalidArgument, why).into());
+    if wanted.size.is_some_and(|wanted| wanted != size) {
+        return invalid("The provided 'x-amz-mp-object-size' header does not match what was computed.");
+    }
+    if wanted.kind.is_some_and(|kind| kind.name() != upload.checksum_type) {
+        return invalid("The upload was created using another checksum mode than x-amz-checksum-type says.");
+    }
+    match &wanted.checksum {
+        Some((of, value)) if *of == checksum.algorithm && strip(value) != strip(&checksum.value) => {
+            Err(CompleteError::WrongChecksum)
+        }
+        Some((of, _)) if *of != checksum.algorithm => invalid("The upload has another checksum algorithm."),
+        _ => Ok(()),
+    }
+}
+
+/// A composite checksum with or without the number of parts.
+fn strip(value: &str) -> &str {
+    value.split_once('-').map_or(value, |(value, _)| value)
+}
+
+impl Gateway {
+    /// Makes the object of an upload. Repeated with the same parts, answers the same.
+    pub async fn complete_upload(
+        &self,
+        call: &Call,
+        namespace: &str,
+        key: &str,
+        name: &str,
+        wanted: &Complete,
+    ) -> Result<Completed, CompleteError> {
+        let path = object_path(key)?;
+        let Some((entry_name, parents)) = path.split_last() else { return Err(ErrorCode::InvalidArgument.into()) };
+        let hash = hash(namespace, key, name, wanted);
+        let mut restarts = Restarts::default();
+        loop {
+            let upload = self.upload(call, namespace, key, name).await?;
+            if upload.state == UploadState::Done {
+                let is_repeated = upload.list_hash == Some(hash);
+                return Ok(is_repeated.then(|| completed(&upload)).ok_or_else(no_such_upload)??);
+            }
+            let uploaded = self.store.list_parts(upload.id, 0, PARTS_MAX).await?;
+            let object = match assemble(&upload, &uploaded, wanted) {
+                Ok(object) => object,
+                // Its parts go with an upload that was ended meanwhile.
+                Err(invalid) => {
+                    return Err(self.upload(call, namespace, key, name).await.map_or_else(Into::into, |_| invalid));
+                }
+            };
+            check_expected(wanted, &upload, object.size, &object.checksum)?;
+            let parent = self.make_parents(call, namespace, parents, None).await?;
+            parent.directory.check_change(&call.caller)?;
+            let sealing = Sealing {
+                parts: &object.numbers,
+                etags: &object.etags,
+                list_hash: hash,
+                destination: parent.directory.pid(),
+                etag: &object.etag,
+                size: object.size,
+                checksum: &object.checksum.value,
+            };
+            let sealed = match self.store.seal_upload(upload.attempt, &sealing).await {
+                // Others parts are being made an object. If that takes long, whoever does it may have died.
+                Err(e) if e.code() == ErrorCode::UploadBusy => {
+                    restarts.again().await?;
+                    if restarts.0 > BUSY_RESTARTS && upload.state == UploadState::Sealed {
+                        self.settle(upload.attempt).await?;
+                    }
+                    continue;
+                }
+                sealed => sealed?,
+            };
+            let completed = || Completed { etag: object.etag.clone(), checksum: object.checksum.clone() };
+            if sealed.state == UploadState::Done {
+                return Ok(completed());
+            }
+            let attempt = sealed.attempt;
+            if attempt.destination != Some(sealing.destination) {
+                // An earlier attempt went to a directory that has moved away since, and may have come to its end there.
+                match self.settle(attempt).await? {
+                    Settled::Done => return Ok(completed()),
+                    Settled::Open => restarts.again().await?,
+                }
+                continue;
+            }
+            let claim = RequestClaim { principal: attempt.principal, ns: attempt.ns, request: attempt.request(), hash };
+            let answer = self
+                .with_new_id(|id| {
+                    let new = NewObject {
+                        name: entry_name.to_owned(),
+                        id,
+                        permission: Permission { owner: attempt.principal, group: upload.group, mode: OBJECT_MODE },
+                        size: object.size,
+                        etag: object.etag.clone(),
+                        content_type: upload.content_type.clone(),
+                        user_metadata: Some(with_checksum(upload.user_metadata.clone(), &object.checksum)),
+                        locator: upload.id.manifest(),
+                        precondition: wanted.precondition.clone(),
+                    };
+                    self.store.put_object.submit(claim, parent.directory.leased_partition(), new)
+                })
+                .await;
+            match answer.and_then(accepted) {
+                Ok(written) => {
+                    self.delete_replaced(&written).await;
+                    let finished = self.store.finish_upload(attempt).await;
+                    match finished {
+                        Ok(unused) => self.delete_all(unused).await,
+                        // The object is there. The next one who asks for the upload, or the sweeper, finishes it.
+                        Err(error) => tracing::warn!(%error, "could not finish an upload"),
+                    }
+                    if let Some((key, made)) = &parent.made {
+                        self.index.await_written(namespace, *key, made).await?;
+                    }
+                    return Ok(completed());
+                }
+                // The object may have been put, or may still be.
+                Err(e) if matches!(e.code(), ErrorCode::UnknownOutcome | ErrorCode::DatabaseUnavailable) => {
+                    return Err(e.into());
+                }
+                Err(e) => {
+                    let settled = self.settle(attempt).await?;
+                    match (settled, e.code()) {
+                        (Settled::Done, _) => return Ok(completed()),
+                        // Another one has ended this attempt.
+                        (Settled::Open, ErrorCode::RequestMismatch) => restarts.again().await?,
+                        (Settled::Open, _) => restarts.after(self, e).await?,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Brings an attempt to its end, whoever began it: the object was put, or it never will be.
+    pub(super) async fn settle(&self, attempt: Attempt) -> Result<Settled> {
+        let was_put = self.store.fence_upload(attempt).await?;
+        // The answer to the put may have been purged, long after it.
+        if was_put || self.store.unused_locators(&[attempt.upload.manifest()]).await?.is_empty() {
+            let unused = self.store.finish_upload(attempt).await?;
+            self.delete_all(unused).await;
+            return Ok(Settled::Done);
+        }
+        self.store.unseal_upload(attempt).await?;
+        Ok(Settled::Open)
+    }
+
+    /// Ends an upload without an object. An error if it has become one.
+    pub(super) async fn end_upload(&self, attempt: Attempt, state: UploadState) -> Result<()> {
+        if state == UploadState::Sealed && self.settle(attempt).await? == Settled::Done {
+            return Err(no_such_upload());
+        }
+        let locators = self.store.abort_upload(attempt.upload).await?;
+        self.delete_all(locators).await;
+        Ok(())
+    }
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Settled {
+    /// The object was put, and the upload is done.
+    Done,
+    /// The object was not put, and the upload takes parts again.
+    Open,
+}
+
+fn hash(namespace: &str, key: &str, name: &str, wanted: &Complete) -> i64 {
+    let start = RequestHash::new("complete_upload", namespace, key).part(name);
+    let parts = wanted.parts.iter();
+    parts.fold(start, |hash, part| hash.part(part.number.to_le_bytes()).part(&part.etag)).finish()
+}
+
+/// The answer of an upload that is done.
+fn completed(upload: &Upload) -> Result<Completed> {
+    let (algorithm, _) = checksum_of(upload)?;
+    let (Some(etag), Some(value)) = (upload.etag.clone(), upload.checksum.clone()) else {
+        return Err(ErrorCode::Internal.into());
+    };
+    Ok(Completed { etag, checksum: Checksum { algorithm, value } })
+}
+
+fn with_checksum(metadata: Option<Value>, checksum: &Checksum) -> Value {
+    let mut map = match metadata {
+        Some(Value::Object(map)) => map,
+        _ => serde_json::Map::new(),
+    };
+    map.insert(format!("{KEPT_AS}{}", checksum.algorithm.name()), Value::String(checksum.value.clone()));
+    Value::Object(map)
+}

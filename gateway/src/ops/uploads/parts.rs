@@ -1,0 +1,171 @@
+//! UploadPart and UploadPartCopy. The bytes are durable before the part is recorded. A copied part uses the bytes of its
+//! source, and reads them once for its etag and checksum.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use mantle_types::{Error, ErrorCode, Result};
+
+use super::super::{copy_object::Place, restarts::Restarts};
+use crate::{
+    app::{Call, Gateway},
+    data::{Algorithm, Checksums, Expected, Stored, UploadError},
+    store::{Entry, Extent, LeasedPartition, NewPart, Part, SourceOfPart, Upload, UploadId},
+};
+
+/// Most extents of one copied part.
+const EXTENTS_MAX: usize = 10_000;
+
+/// The object that a part is copied of.
+pub struct PartSource<'a> {
+    pub place: Place<'a>,
+    /// The bytes; all of them if `None`.
+    pub range: Option<Range<u64>>,
+}
+
+impl Gateway {
+    /// Stores the bytes of a part. May be cancelled: nothing is visible yet.
+    pub async fn store_part<S, E>(&self, body: S, expected: Expected) -> Result<Stored, UploadError>
+    where
+        S: Stream<Item = Result<Bytes, E>> + Unpin,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.data.put(body, self.limits.object_bytes_max, expected).await
+    }
+
+    /// Makes stored bytes a part. If cancelled, it may leave bytes to the sweeper.
+    pub async fn put_part(&self, namespace: &str, upload: &Upload, number: i32, stored: Stored) -> Result<()> {
+        let part = NewPart {
+            number,
+            etag: stored.checksums.md5.clone(),
+            checksum: stored.checksums.checksum.value.clone(),
+            extents: vec![Extent { locator: stored.locator.clone(), start: 0, length: stored.size }],
+        };
+        let recorded = async {
+            let partition = self.before_swept(&stored, self.leased(namespace, upload).await?)?;
+            self.store.put_part(upload.attempt.ns, partition, &part, None).await
+        };
+        match recorded.await {
+            Ok(replaced) => self.delete_all(replaced).await,
+            Err(error) => {
+                if error.code() != ErrorCode::UnknownOutcome {
+                    self.data.delete(&stored.locator).await;
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// The partition of an upload, with a lease from now on.
+    async fn leased(&self, namespace: &str, upload: &Upload) -> Result<LeasedPartition> {
+        let start = self.index.resolution_start(namespace).await?;
+        Ok(self.store.lease(&start, upload.id.partition()))
+    }
+
+    /// Makes a part of an object that `accept` accepts, or of a range of it.
+    pub async fn copy_part<E: From<Error>>(
+        &self,
+        call: &Call,
+        namespace: &str,
+        upload: &Upload,
+        number: i32,
+        source: &PartSource<'_>,
+        accept: impl Fn(&Entry) -> Result<(), E>,
+    ) -> Result<Part, E> {
+        let mut restarts = Restarts::default();
+        loop {
+            let found = self.source_of_copy(call, source.place).await?;
+            let entry = &found.entry;
+            accept(entry)?;
+            let range = self.range_of_part(entry, source.range.clone())?;
+            let Some(read) = self.read_part(upload, entry, range.clone()).await? else {
+                // The source was replaced or removed since it was read; it is read again.
+                restarts.again().await?;
+                continue;
+            };
+            let (Checksums { md5, checksum }, extents) = read;
+            let part = NewPart { number, etag: md5.clone(), checksum: checksum.value.clone(), extents };
+            let partition = self.leased(namespace, upload).await?;
+            let of = SourceOfPart { pid: found.partition.pid, entry };
+            match self.store.put_part(upload.attempt.ns, partition, &part, Some(of)).await {
+                Ok(replaced) => {
+                    self.delete_all(replaced).await;
+                    let size = range.end - range.start;
+                    let created = chrono::Utc::now();
+                    return Ok(Part { number, size, etag: md5, checksum: checksum.value, created });
+                }
+                Err(e) if e.code() == ErrorCode::SourceChanged => restarts.again().await?,
+                Err(e) => restarts.after(self, e).await?,
+            }
+        }
+    }
+
+    fn range_of_part(&self, entry: &Entry, range: Option<Range<u64>>) -> Result<Range<u64>> {
+        let range = range.unwrap_or(0..entry.size);
+        if range.end > entry.size {
+            let why = format!("Range specified is not valid for source object of size: {}", entry.size);
+            return Err(Error::new(ErrorCode::InvalidRange, why));
+        }
+        if range.end - range.start > self.limits.object_bytes_max {
+            let why = "The specified copy source is larger than the maximum allowable size for a copy source.";
+            return Err(Error::new(ErrorCode::InvalidArgument, why));
+        }
+        Ok(range)
+    }
+
+    /// Digests and places of a source's bytes; `None` when they are gone.
+    async fn read_part(
+        &self,
+        upload: &Upload,
+        entry: &Entry,
+        range: Range<u64>,
+    ) -> Result<Option<(Checksums, Vec<Extent>)>> {
+        let Some(locator) = &entry.locator else { return Err(ErrorCode::NoData.into()) };
+        let algorithm = super::checksum_of(upload)?.0;
+        let extents = match UploadId::of_manifest(locator) {
+            Some(manifest) => self.store.extents_between(manifest, range.clone(), EXTENTS_MAX).await?,
+            None => vec![Extent { locator: locator.clone(), start: range.start, length: range.end - range.start }],
+        };
+        if extents.iter().map(|extent| extent.length).sum::<u64>() != range.end - range.start || extents.is_empty() {
+            return Ok(None);
+        }
+        match self.digests_of(locator, range, algorithm).await? {
+            Some(checksums) => Ok(Some((checksums, extents))),
+            None => Ok(None),
+        }
+    }
+
+    async fn digests_of(&self, locator: &str, range: Range<u64>, algorithm: Algorithm) -> Result<Option<Checksums>> {
+        let expected = Expected { kept: Some(algorithm), ..Expected::default() };
+        let mut hashers = expected.hashers();
+        if !range.is_empty() {
+            let Some(mut bytes) = self.read_bytes(locator, range).await? else { return Ok(None) };
+            while let Some(chunk) = bytes.next().await {
+                hashers.update(&chunk.map_err(|cause| {
+                    tracing::error!(%cause, locator, "cannot read the source of a part");
+                    Error::from(ErrorCode::Internal)
+                })?);
+            }
+        }
+        expected.check(hashers).map(Some).map_err(|_| ErrorCode::Internal.into())
+    }
+
+    /// The parts of an upload after a number, in order, and whether there are more.
+    pub async fn list_parts(&self, upload: &Upload, after: i32, limit: usize) -> Result<(Vec<Part>, bool)> {
+        let mut parts = self.store.list_parts(upload.id, after, limit as i32 + 1).await?;
+        let is_truncated = parts.len() > limit;
+        parts.truncate(limit);
+        Ok((parts, is_truncated))
+    }
+
+    /// The same of an object that was uploaded in parts; `None` for any other.
+    pub async fn parts_of_object(&self, entry: &Entry, after: i32, limit: usize) -> Result<Option<(Vec<Part>, bool)>> {
+        let Some(manifest) = entry.locator.as_deref().and_then(UploadId::of_manifest) else { return Ok(None) };
+        let mut parts = self.store.list_parts(manifest, after, limit as i32 + 1).await?;
+        let is_truncated = parts.len() > limit;
+        parts.truncate(limit);
+        Ok(Some((parts, is_truncated)))
+    }
+}

@@ -1,0 +1,61 @@
+--- gateway: Records a part of an upload, whose bytes are stored; answers the locators of bytes that it replaces
+-- Parts of one number come one after the other, and none comes while the upload is sealed or later (P53).
+CREATE FUNCTION mantle.put_part_delegated(
+    p_upload bigint, p_ns bigint, p_part int, p_etag text, p_checksum text, p_locator text[], p_start bigint[],
+    p_length bigint[], p_copied boolean, p_lease text, OUT code text, OUT old_locators text[])
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} SET lock_timeout = '2s' AS $$
+DECLARE
+    v_state text;
+    v_now timestamptz := clock_timestamp();
+BEGIN
+    PERFORM mantle.raise_fault(mantle.latch_entries(ARRAY[p_upload], ARRAY[p_part::text], NULL));
+    SELECT u.state INTO v_state FROM mantle.uploads u WHERE u.id = p_upload AND u.ns = p_ns;
+    code := coalesce(
+        mantle.namespace_fault(p_ns), mantle.lease_fault(p_ns, p_lease),
+        CASE WHEN (p_part BETWEEN 1 AND 10000 AND p_etag IS NOT NULL AND p_copied IS NOT NULL
+                   AND cardinality(p_locator) > 0 AND cardinality(p_start) = cardinality(p_locator)
+                   AND cardinality(p_length) = cardinality(p_locator)) IS NOT TRUE THEN '{invalid_argument}'
+             WHEN v_state IS NULL OR v_state = 'done' THEN '{no_such_upload}'
+             WHEN v_state = 'sealed' THEN '{upload_busy}' END);
+    IF code IS NULL THEN
+        -- The statement may be sent again after its connection broke: then its own part is there.
+        old_locators := ARRAY(SELECT e.locator FROM mantle.extents e
+                               WHERE e.upload = p_upload AND e.part = p_part AND NOT e.copied
+                                 AND e.locator <> ALL (p_locator));
+        DELETE FROM mantle.extents e WHERE e.upload = p_upload AND e.part = p_part;
+        INSERT INTO mantle.extents (upload, part, extent, locator, start, length, copied, etag, checksum, created)
+        SELECT p_upload, p_part, n - 1, u.locator, u.start, u.length, p_copied,
+               CASE n WHEN 1 THEN p_etag END, CASE n WHEN 1 THEN p_checksum END, CASE n WHEN 1 THEN v_now END
+          FROM unnest(p_locator, p_start, p_length) WITH ORDINALITY AS u(locator, start, length, n);
+    END IF;
+    PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_upload]));
+END $$;
+
+--- gateway: Records a part of an upload that uses the bytes of an object; {source_changed} if that is not the one that was
+--- read
+-- The source stays latched until the commit, and is marked as shared, so no sweeper misses both (P52).
+CREATE FUNCTION mantle.copy_part(
+    p_src_pid bigint, p_src_name text, p_src_id bigint, p_src_version bigint, p_upload bigint, p_ns bigint, p_part int,
+    p_etag text, p_checksum text, p_locator text[], p_start bigint[], p_length bigint[], p_lease text, OUT code text,
+    OUT old_locators text[])
+LANGUAGE plpgsql VOLATILE {as_owner} AS $$
+DECLARE
+    s mantle.place_state;
+    -- Citus sends plain variables only.
+    v_part text := p_part;
+    v_copied boolean := true;
+    v_placements bigint := mantle.placements();
+BEGIN
+    PERFORM mantle.latch_across_nodes(ARRAY[p_src_pid, p_upload], ARRAY[p_src_name, v_part], '{}', NULL);
+    SELECT * INTO s FROM mantle.read_place_delegated(p_src_pid, p_src_name, NULL, NULL);
+    IF ((s.entry).id, (s.entry).version) IS DISTINCT FROM (p_src_id, p_src_version) THEN
+        code := '{source_changed}';
+        RETURN;
+    END IF;
+    SELECT p.code, p.old_locators INTO code, old_locators FROM mantle.put_part_delegated(
+        p_upload, p_ns, p_part, p_etag, p_checksum, p_locator, p_start, p_length, v_copied, p_lease) AS p;
+    IF code IS NULL AND (s.entry).shared IS NOT TRUE THEN
+        PERFORM FROM mantle.share_object_delegated(p_src_pid, p_src_name);
+    END IF;
+    PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
+END $$;
