@@ -146,7 +146,7 @@ impl Default for Limits {
             id_block: 4096,
             connections_max: 8_192,
             head_timeout_ms: 30_000,
-            body_idle_ms: 60_000,
+            body_idle_ms: 20_000,
             shutdown_ms: 10_000,
             orphan_grace_ms: 24 * 3_600_000,
             sweep_interval_ms: 3_600_000,

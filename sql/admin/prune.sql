@@ -9,6 +9,81 @@ BEGIN
     PERFORM FROM mantle.remove_entry_delegated(d.pid, v_row, v_changes, 0);
 END $$;
 
+--- Directories at or below one that can be removed at once because no key is in them; NULL if the directory holds a key
+-- All of them if they are at most p_max, parents before children; otherwise some of the deepest level.
+CREATE FUNCTION mantle.prunable_directories(p_id bigint, p_max int) RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_all bigint[] := ARRAY[p_id];
+    v_level bigint[] := ARRAY[p_id];
+    v_below bigint[];
+BEGIN
+    LOOP
+        -- Selects a column, because Citus keeps no result of a subquery without columns.
+        IF EXISTS (SELECT m.pid FROM mantle.meta m
+                    WHERE m.pid = ANY (v_level) AND m.name < '/' AND m.explicit IS DISTINCT FROM false)
+           OR EXISTS (SELECT m.pid FROM mantle.meta m
+                       WHERE m.pid = ANY (v_level) AND m.name >= '0' AND m.explicit IS DISTINCT FROM false) THEN
+            RETURN NULL;
+        END IF;
+        v_below := ARRAY(
+            SELECT m.id FROM mantle.meta m WHERE m.pid = ANY (v_level) AND m.explicit IS NOT NULL LIMIT p_max + 1);
+        EXIT WHEN cardinality(v_below) = 0;
+        v_level := v_below;
+        v_all := v_all || v_level;
+    END LOOP;
+    RETURN CASE WHEN cardinality(v_all) <= p_max THEN v_all ELSE v_level[:p_max] END;
+END $$;
+
+--- gateway: Removes an implicit directory and those below it at once, without the worker, if no key is in them
+-- `state`: `gone`; `more` if there were too many for one call; `kept` if a key is in them, or the directory was made by
+-- request. p_keeps: only those below it, for the root of a namespace. What came in between is found after the latches.
+CREATE FUNCTION mantle.prune_tree(p_id bigint, p_keeps boolean, OUT state text)
+LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '2s' AS $$
+DECLARE
+    v_max CONSTANT int := 250;
+    v_ids bigint[];
+    v_pids bigint[];
+    v_names text[];
+    v_is_all boolean;
+    d mantle.meta;
+    v_placements bigint := mantle.placements();
+BEGIN
+    PERFORM mantle.raise_fault(mantle.mutation_fault_code());
+    SELECT * INTO d FROM mantle.meta m WHERE m.id = p_id AND m.explicit IS NOT NULL;
+    v_ids := CASE WHEN p_keeps OR d.explicit IS FALSE THEN mantle.prunable_directories(p_id, v_max) END;
+    IF d.id IS NULL OR d.pid = 1 THEN
+        state := 'gone';
+        RETURN;
+    ELSIF v_ids IS NULL THEN
+        state := 'kept';
+        RETURN;
+    END IF;
+    v_is_all := p_id = ANY (v_ids);
+    v_ids := CASE WHEN p_keeps THEN array_remove(v_ids, p_id) ELSE v_ids END;
+    SELECT array_agg(m.pid ORDER BY m.id), array_agg(m.name ORDER BY m.id) INTO v_pids, v_names
+      FROM mantle.meta m WHERE m.id = ANY (v_ids) AND m.explicit IS NOT NULL;
+    PERFORM mantle.latch_across_nodes(coalesce(v_pids, '{}'), coalesce(v_names, '{}'), v_ids, NULL);
+    state := 'more';
+    IF EXISTS (SELECT m.pid FROM mantle.meta m
+                WHERE m.pid = ANY (v_ids) AND m.id IS NOT NULL AND m.id <> ALL (v_ids)) THEN
+        RETURN;
+    END IF;
+    -- Children before their parents.
+    FOR i IN REVERSE cardinality(v_ids)..1 LOOP
+        SELECT * INTO d FROM mantle.meta m WHERE m.id = v_ids[i] AND m.explicit IS NOT NULL;
+        -- Made by request, moved or removed since; then those above it are not empty either.
+        IF d.id IS NULL OR d.explicit
+           OR NOT EXISTS (SELECT FROM unnest(v_pids, v_names) AS l(pid, name) WHERE l.pid = d.pid AND l.name = d.name) THEN
+            RETURN;
+        END IF;
+        PERFORM mantle.remove_directory(d);
+    END LOOP;
+    PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
+    IF v_is_all THEN
+        state := 'gone';
+    END IF;
+END $$;
+
 --- Removes an implicit directory that is empty; false if it must be checked again
 -- Queues its parent, so that pruning goes bottom-up (P17). Reads its entry without a latch first, then tries to latch:
 -- a directory in use is not pruned now.

@@ -106,12 +106,14 @@ END $$;
 
 --- The worker's pruning step
 -- One directory per transaction, because its latches end with it. Deletes all due rows of the directory before
--- checking it, so every deletion that they announced is visible.
+-- checking it, so every deletion that they announced is visible. On Citus a directory that goes keeps one row until a
+-- later step finds it gone on every node: a listing must not miss the row on one node and see the directory on another.
 CREATE FUNCTION mantle.maintain_pruning() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_due timestamptz := now() - current_setting('mantle.prune_grace_ms')::int * interval '1 millisecond';
     v_pid bigint;
     v_head mantle.prune_queue;
+    v_is_there boolean;
 BEGIN
     IF mantle.is_distributed() THEN
         v_pid := (mantle.local_partitions('prune_queue', 'pid', format('queued <= %L', v_due), 1))[1];
@@ -125,7 +127,9 @@ BEGIN
         RETURN 0;
     END IF;
     DELETE FROM mantle.prune_queue q WHERE q.pid = v_head.pid AND q.id = v_head.id AND q.queued <= v_due;
-    IF NOT mantle.prune(v_head.id) THEN
+    v_is_there := mantle.is_distributed() AND EXISTS (
+        SELECT m.pid FROM mantle.meta m WHERE m.id = v_head.id AND m.explicit IS FALSE AND m.pid > 1);
+    IF NOT mantle.prune(v_head.id) OR v_is_there AND mantle.is_empty(v_head.id) THEN
         PERFORM mantle.queue_pruning(v_head.pid, v_head.id);
     END IF;
     RETURN 1;

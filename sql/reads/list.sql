@@ -36,3 +36,45 @@ BEGIN
         RETURN QUERY SELECT i, l.* FROM mantle.list(p_ns, p_pid[i], p_start_after[i], p_prefix[i], p_limit) AS l;
     END LOOP;
 END $$;
+
+--- Whether a directory may be empty that is not pruned yet: no directory waits for the worker otherwise
+-- Reads the youngest row first, because the oldest ones may be dead and not vacuumed yet.
+CREATE FUNCTION mantle.are_directories_queued() RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    PERFORM q.pid FROM mantle.prune_queue q ORDER BY q.queued DESC LIMIT 1;
+    RETURN FOUND;
+END $$;
+
+--- gateway: As mantle.list of one directory, without the implicit directories that hold no key, which S3 does not show (P54)
+-- Such a directory is pruned some time after its last key went. Only while directories wait for that is each implicit
+-- child looked into. The settings also apply to the statements of mantle.holds_key.
+CREATE FUNCTION mantle.list_filled(p_ns bigint, p_pid bigint, p_start_after text, p_prefix text, p_limit int)
+RETURNS TABLE (name text, {entry.declared})
+LANGUAGE plpgsql STABLE {as_owner} SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+#variable_conflict use_column
+DECLARE
+    e record;
+    v_after text := p_start_after;
+    v_room int := p_limit;
+    v_wanted int;
+    v_read int;
+BEGIN
+    IF NOT mantle.are_directories_queued() THEN
+        RETURN QUERY SELECT * FROM mantle.list(p_ns, p_pid, p_start_after, p_prefix, p_limit);
+        RETURN;
+    END IF;
+    WHILE v_room > 0 LOOP
+        v_read := 0; v_wanted := v_room;
+        FOR e IN SELECT * FROM mantle.list(p_ns, p_pid, v_after, p_prefix, v_wanted) LOOP
+            v_read := v_read + 1;
+            v_after := e.name;
+            CONTINUE WHEN e.explicit IS FALSE AND NOT mantle.holds_key(e.id);
+            name := e.name;
+            SELECT {entry.columns_of_e} INTO {entry.columns};
+            v_room := v_room - 1;
+            RETURN NEXT;
+        END LOOP;
+        EXIT WHEN v_read < v_wanted;
+    END LOOP;
+END $$;

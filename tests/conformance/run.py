@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stack import secret
+from stack.gateway import OWNER_UID
 from stack.layout import REGION, REPOSITORY
 from stack.stack import Stack
 
@@ -45,7 +46,7 @@ def users(stack: Stack) -> list[User]:
     names = ("s3 alt", "s3 tenant", "iam", "iam root", "iam alt root")
     others = [User(name, 3000 + at, f"CONFORMANCE{at}", f"conformance-{at}") for at, name in enumerate(names)]
     read = lambda name: secret.read(stack.layout, name)
-    return [User("s3 main", 2999, read("access_key"), read("secret_key")), *others]
+    return [User("s3 main", OWNER_UID, read("access_key"), read("secret_key")), *others]
 
 
 def add_users(stack: Stack, others: list[User]) -> None:

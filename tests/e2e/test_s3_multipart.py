@@ -56,7 +56,7 @@ def test_a_part_of_an_object(s3, bucket):
             assert found["ContentRange"] == f"bytes {first}-{first + len(body) - 1}/{2 * PART + 3}"
         assert found["Body"].read() == body
         first += len(body)
-    assert refused(s3.get_object, **place, PartNumber=4) == ("InvalidRange", 416)
+    assert refused(s3.get_object, **place, PartNumber=4) == ("InvalidPartNumber", 416)
     attributes = s3.get_object_attributes(**place, ObjectAttributes=["ObjectParts", "ETag"])["ObjectParts"]
     assert attributes["TotalPartsCount"] == 3
     assert [(part["PartNumber"], part["Size"]) for part in attributes["Parts"]] == [(1, PART), (2, PART), (3, 3)]

@@ -13,8 +13,8 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      'abort_upload_delegated all_uploads allocate_ids assignment assignment_changes compact copy_object copy_part create_namespace
      create_upload_delegated delete_namespace delete_object dirstat drop_manifest_delegated extents_between fence_request_delegated
      finish_upload_delegated
-     hosted_groups import_directories import_objects index_source lease lineage list list_namespaces list_parts
-     list_tree list_uploads mkdir namespace operation part_of_object put_object put_part_delegated remove_tree
+     hosted_groups import_directories import_objects index_source lease lineage list list_namespaces list_filled list_parts
+     list_tree list_uploads mkdir namespace operation part_of_object prune_tree put_object put_part_delegated remove_tree
      rename_directory rename_object replay resolve_path rmdir seal_upload_delegated set_attributes shard_map stat
      unseal_upload_delegated unused_locators upload upload_usage usage'),
     ('mantle_gateway mantle_index',
@@ -34,13 +34,13 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      powers_of_two resolve rows_below split_path sums_by_row top_dirs tree_depths tree_keys tree_rows
      unreached_directories walk_path'),
     ('',
-     'abort_move abort_rename_delegated add_counts add_deltas_waiting apply_deltas batch_fault
+     'abort_move abort_rename_delegated add_counts add_deltas_waiting apply_deltas are_directories_queued batch_fault
      begin_operation_delegated compact_delegated compact_directories compact_directory count_and_emit
      create_index_group create_restore_point delegate_functions delegated_functions
      delete_object_delegated delete_object_distributed delete_object_one delta_ts_base
      directory_name_fault directory_of_each_node distribute distributed_tables drop_index_group drop_index_slot emit
      emit_directories empty_delegated empty_directories error_meaning first_entries grant_namespace
-     grantable holds id_fault import_count import_directories_delegated import_insert import_insert_distributed
+     grantable holds holds_key id_fault import_count import_directories_delegated import_insert import_insert_distributed
      import_lookup import_lookup_delegated import_lookup_distributed import_objects_delegated
      import_objects_distributed import_plan import_refusals import_screen insert_entry_delegated
      is_distributed is_empty is_empty_delegated is_in_trash is_local is_proven latch_across_nodes
@@ -52,7 +52,7 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      mkdir_distributed mkdir_fallback mkdir_one move_entry move_namespace mutation_fault_code
      namespace_fault namespace_name_fault node_facts node_partitions node_problems object_name_fault
      oldest_requests_end outcome_of_request over_local_shards part_marker placement_fault placements
-     placements_fault prefix_end prepare_fault proof prove prune purge purge_oldest_requests
+     placements_fault prefix_end prepare_fault proof prove prunable_directories prune purge purge_oldest_requests
      put_object_delegated put_object_distributed put_object_fallback put_object_one queue_pruning
      raise_fault read_place_delegated record_attempt_delegated record_request record_request_delegated
      recorded_outcome rekey_requests removable_directories remove_directory remove_entry_delegated

@@ -35,6 +35,12 @@ thread_local! {
     static CHILDREN_ABOVE: SavedPlan = const { SavedPlan::new(
         c"SELECT name, id, explicit FROM mantle.meta
            WHERE pid = $1 AND name >= $2 AND name < $3 AND name >= '0' AND name <> $4 AND ts = 0 ORDER BY name LIMIT $5", RANGE) };
+    static FIRST_BELOW: SavedPlan = const { SavedPlan::new(
+        c"SELECT name, id, explicit FROM mantle.meta WHERE pid = $1 AND name < '/' AND ts = 0 ORDER BY name LIMIT 1",
+        &[pg_sys::INT8OID]) };
+    static FIRST_ABOVE: SavedPlan = const { SavedPlan::new(
+        c"SELECT name, id, explicit FROM mantle.meta WHERE pid = $1 AND name >= '0' AND ts = 0 ORDER BY name LIMIT 1",
+        &[pg_sys::INT8OID]) };
     static CHILD: SavedPlan = const { SavedPlan::new(
         c"SELECT name, id, explicit FROM mantle.meta WHERE pid = $1 AND name = $2 AND ts = 0",
         &[pg_sys::INT8OID, pg_sys::TEXTOID]) };
@@ -175,6 +181,21 @@ fn page(root: i64, prefix: &str, start_after: Option<&str>, limit: usize) -> Vec
     }
     page.truncate(limit);
     page
+}
+
+/// Whether an object or an explicit directory is below directory `pid`. Call it by `mantle.list_filled` only, which sets the
+/// planner's options.
+#[pg_extern(stable)]
+fn holds_key(pid: i64) -> bool {
+    Spi::connect(|_| {
+        let first =
+            run(&FIRST_BELOW, &values![pid]).pop_front().or_else(|| run(&FIRST_ABOVE, &values![pid]).pop_front());
+        match first {
+            // It holds directories that may be empty.
+            Some(Child { explicit: Some(false), .. }) => !page(pid, "", None, 1).is_empty(),
+            first => first.is_some(),
+        }
+    })
 }
 
 /// Keys of objects and explicit directories below directory `pid`, relative to it, that begin with `prefix` and come

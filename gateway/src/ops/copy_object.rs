@@ -98,6 +98,13 @@ impl Gateway {
                 Err(e) if matches!(e.code(), ErrorCode::SourceChanged | ErrorCode::NotFound) => {
                     restarts.again().await?
                 }
+                Err(e) if e.code() == ErrorCode::IsDirectory => {
+                    let directory = parent.directory;
+                    match self.prune_ghost(directory.ns, directory.pid(), name).await? {
+                        true => restarts.again().await?,
+                        false => return Err(e.into()),
+                    }
+                }
                 Err(e) => restarts.after(self, e).await?,
             }
         }

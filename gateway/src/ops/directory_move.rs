@@ -57,10 +57,20 @@ impl Gateway {
         let mut restarts = 0;
         // The index has everything that was committed when the move began.
         let mut is_current = false;
+        let mut is_free = false;
         loop {
             match self.try_move(change).await? {
                 Outcome::Done(id) => return Ok(id),
-                Outcome::Refused(refusal) if is_current => return Err(refusal),
+                Outcome::Refused(refusal) if is_current => match change.destination {
+                    Some(destination) if !is_free && is_taken(&refusal) => {
+                        is_free = self.free_destination(change, destination).await?;
+                        if !is_free {
+                            return Err(refusal);
+                        }
+                        self.index.catch_up(change.namespace).await?;
+                    }
+                    _ => return Err(refusal),
+                },
                 // The index may be a moment behind PostgreSQL, which may have shown the client a newer tree (P47).
                 Outcome::Refused(_) => {
                     self.index.catch_up(change.namespace).await?;
@@ -73,6 +83,15 @@ impl Gateway {
                 }
             }
         }
+    }
+
+    /// Removes a directory at the destination that holds nothing and was not made by request: a client does not see it.
+    async fn free_destination(&self, change: &DirectoryMove<'_>, destination: &Path<'_>) -> Result<bool> {
+        let Some((name, parents)) = destination.split_last() else { return Ok(false) };
+        let caller = &change.call.caller;
+        let parent = self.locate_parent(caller, change.namespace, parents, Purpose::DirectoryChange).await?;
+        parent.check_change(caller)?;
+        self.prune_ghost(parent.ns, parent.pid(), name).await
     }
 
     async fn try_move(&self, change: &DirectoryMove<'_>) -> Result<Outcome> {
@@ -162,6 +181,11 @@ impl Gateway {
     }
 }
 
+/// Whether something is at the destination.
+fn is_taken(refusal: &Error) -> bool {
+    matches!(refusal.code(), ErrorCode::AlreadyExists | ErrorCode::NotEmpty)
+}
+
 /// A refused prepare, by whether another attempt may succeed.
 fn refused(refusal: Error) -> Result<Outcome> {
     match refusal.code() {
@@ -169,6 +193,7 @@ fn refused(refusal: Error) -> Result<Outcome> {
         ErrorCode::NotFound
         | ErrorCode::NamespaceNotFound
         | ErrorCode::AlreadyExists
+        | ErrorCode::NotEmpty
         | ErrorCode::RenameLoop
         | ErrorCode::AccessDenied => Ok(Outcome::Refused(refusal)),
         _ => Err(refusal),

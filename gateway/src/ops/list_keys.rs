@@ -31,7 +31,7 @@ struct Subtree<'a> {
 impl Source for Subtree<'_> {
     async fn children(&self, _directory: &str, after: Option<&str>, prefix: &str, limit: usize) -> Result<Vec<Entry>> {
         let Located { ns, .. } = self.directory;
-        self.gateway.store.list(Listed::Children, ns, self.directory.pid(), after, prefix, limit).await
+        self.gateway.store.list(Listed::Filled, ns, self.directory.pid(), after, prefix, limit).await
     }
 
     async fn marker(&self, _directory: &str) -> Result<Option<Entry>> {

@@ -4,6 +4,7 @@ pub mod copy_object;
 pub mod delete_object;
 mod directory_move;
 pub mod get_object;
+mod ghosts;
 pub mod list;
 pub mod list_keys;
 mod locate;

@@ -63,7 +63,15 @@ impl Gateway {
             return Err(Error::new(ErrorCode::AccessDenied, "only its owner may remove a namespace"));
         }
         let assigned = self.index.assigned(name).await?;
-        let written = self.store.delete_namespace(claim, name).await?;
+        let mut answer = self.store.delete_namespace(claim, name).await;
+        if matches!(&answer, Err(e) if e.code() == ErrorCode::NotEmpty) {
+            let root = namespace.ns.root();
+            // It may hold nothing but directories that S3 does not show, and more than go at once.
+            if self.prune_ghosts(root.sole_partition(), root, true).await? {
+                answer = self.store.delete_namespace(claim, name).await;
+            }
+        }
+        let written = answer?;
         match written.replayed {
             true => self.index.await_old_removal().await,
             false => self.index.await_removal(&assigned, claim.key()).await,

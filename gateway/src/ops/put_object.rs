@@ -85,14 +85,36 @@ impl Gateway {
         put: PutObject,
         received: Received,
     ) -> Result<()> {
-        let locator = received.stored.locator.clone();
+        let (locator, precondition) = (received.stored.locator.clone(), put.precondition.clone());
         let answer = self.commit_object(call, namespace, key, put, received).await;
         if let Err(error) = &answer
             && !matches!(error.code(), ErrorCode::UnknownOutcome | ErrorCode::AwaitTimeout)
         {
             self.data.delete(&locator).await;
         }
-        answer
+        match answer {
+            Err(error) => Err(self.explain_failure(call, namespace, key, &precondition, error).await),
+            done => done,
+        }
+    }
+
+    /// A condition on an object that does not exist is `not_found`, as in S3.
+    pub(super) async fn explain_failure(
+        &self,
+        call: &Call,
+        namespace: &str,
+        key: &str,
+        precondition: &Precondition,
+        error: Error,
+    ) -> Error {
+        let names_object = matches!(precondition, Precondition::Present | Precondition::Etag(_));
+        if error.code() != ErrorCode::PreconditionFailed || !names_object {
+            return error;
+        }
+        match self.head_object(call, namespace, key).await {
+            Err(absent) if absent.code() == ErrorCode::NotFound => absent,
+            _ => error,
+        }
     }
 
     async fn commit_object(
@@ -149,6 +171,13 @@ impl Gateway {
                         Some((key, made)) => self.index.await_written(namespace, *key, made).await,
                         None => Ok(()),
                     };
+                }
+                Err(e) if e.code() == ErrorCode::IsDirectory => {
+                    let directory = parent.directory;
+                    match self.prune_ghost(directory.ns, directory.pid(), name).await? {
+                        true => restarts.again().await?,
+                        false => return Err(e),
+                    }
                 }
                 Err(e) => restarts.after(self, e).await?,
             }

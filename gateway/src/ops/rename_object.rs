@@ -51,6 +51,12 @@ impl Gateway {
                     let key = source.components().join("/");
                     return Err(Error::new(ErrorCode::NotFound, format!("there is no object `{key}`")));
                 }
+                Err(e) if e.code() == ErrorCode::IsDirectory => {
+                    match self.prune_ghost(destination_parent.ns, destination_parent.pid(), destination_name).await? {
+                        true => restarts.again().await?,
+                        false => return Err(e),
+                    }
+                }
                 Err(e) => restarts.after(self, e).await?,
             }
         }

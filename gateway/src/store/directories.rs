@@ -12,7 +12,7 @@ use super::{
     columns::{Column, column},
     mutation::Mutation,
     resolution::LeasedPartition,
-    rows::{Entry, Written},
+    rows::{self, Entry, Written},
     sql::{self, Statement},
 };
 
@@ -130,7 +130,28 @@ impl Mutation for SetAttributes {
     }
 }
 
+/// What became of directories that hold no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pruned {
+    Gone,
+    /// There are more than one call removes, or something came in between.
+    More,
+    /// They hold a key.
+    Kept,
+}
+
 impl Store {
+    /// Removes an implicit directory and those below it, if no key is in them. `keeps`: only those below it.
+    pub async fn prune_tree(&self, at: PartitionId, id: DirectoryId, keeps: bool) -> Result<Pruned> {
+        let params = [(&id.as_i64() as _, Type::INT8), (&keeps as _, Type::BOOL)];
+        let row = self.query_one_at(at, &sql::PRUNE_TREE, &params).await?;
+        Ok(match rows::get::<&str>(&row, "state")? {
+            "gone" => Pruned::Gone,
+            "more" => Pruned::More,
+            _ => Pruned::Kept,
+        })
+    }
+
     pub async fn rename_directory(&self, claim: RequestClaim, rename: RenameDirectory<'_>) -> Result<Written> {
         let RenameDirectory { source, prepare, .. } = rename;
         let row = self

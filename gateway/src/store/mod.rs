@@ -34,7 +34,7 @@ use tokio_postgres::{Row, types::Type};
 pub use self::{
     batch::BATCH_ELEMENTS,
     database::pause,
-    directories::{NewDirectory, Prepare, RenameDirectory, Rmdir, SetAttributes},
+    directories::{NewDirectory, Prepare, Pruned, RenameDirectory, Rmdir, SetAttributes},
     namespaces::{Assignment, Namespace, no_namespace},
     objects::{CopyObject, DeleteObject, NewObject, RenameObject},
     operations::{Operation, RemoveTree},

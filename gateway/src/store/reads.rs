@@ -15,6 +15,8 @@ use super::{
 pub enum Listed {
     /// The directory's children.
     Children,
+    /// Its children without the implicit directories that hold no key.
+    Filled,
     /// Objects and explicit directories below it; their names are keys relative to it.
     Tree,
 }
@@ -86,6 +88,7 @@ impl Store {
     ) -> Result<Vec<Entry>> {
         let statement = match listed {
             Listed::Children => &sql::LIST,
+            Listed::Filled => &sql::LIST_FILLED,
             Listed::Tree => &sql::LIST_TREE,
         };
         let (ns, directory, limit) = (ns.as_i64(), pid.as_i64(), limit as i32);

@@ -38,6 +38,7 @@ macro_rules! statements {
 statements! {
     PING "ping" read "SELECT 1";
     ALLOCATE_IDS "allocate_ids" change "SELECT first_id, last_id FROM mantle.allocate_ids($1, $2)";
+    PRUNE_TREE "prune_tree" change "SELECT state FROM mantle.prune_tree($1, $2)";
     SHARD_MAP "shard_map" read "SELECT hash_from, host, port FROM mantle.shard_map()";
     /// An index group's and one node's part of the resolution context.
     RESOLUTION_CONTEXT "terms" read
@@ -141,6 +142,10 @@ statements! {
     LIST "list" read
         "SELECT name, id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, \
          user_metadata, locator, created, modified FROM mantle.list($1, $2, $3, $4, $5)";
+    /// The same without directories that hold no key.
+    LIST_FILLED "list_filled" read
+        "SELECT name, id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, \
+         user_metadata, locator, created, modified FROM mantle.list_filled($1, $2, $3, $4, $5)";
     LIST_TREE "list_tree" read
         "SELECT key AS name, id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, \
          user_metadata, locator, created, modified FROM mantle.list_tree($1, $2, $4, $3, $5)";

@@ -183,6 +183,8 @@ pub struct Part {
 pub struct PartOfObject {
     pub first_byte: u64,
     pub size: u64,
+    /// Base64.
+    pub checksum: String,
     /// How many parts the object has.
     pub parts: u32,
 }
@@ -416,6 +418,7 @@ impl Store {
             Ok(PartOfObject {
                 first_byte: rows::get::<i64>(row, "first_byte")? as u64,
                 size: rows::get::<i64>(row, "size")? as u64,
+                checksum: rows::get_opt(row, "checksum")?.unwrap_or_default(),
                 parts: rows::get::<i64>(row, "parts")? as u32,
             })
         };

@@ -7,7 +7,7 @@ use std::{
 };
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use mantle_types::Error;
+use mantle_types::{Error, ErrorCode};
 use s3s::{
     S3Error, S3ErrorCode, S3Response,
     dto::{ChecksumMode, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, StreamingBlob},
@@ -47,6 +47,7 @@ fn select(
             let header = format!("bytes {}-{}/{size}", chosen.start, chosen.end.saturating_sub(1));
             Ok((chosen, Some(header)))
         }
+        Err(_) if conditions.part().is_some() => Err(no_such_part().into()),
         Err(error) => Err(beyond(&error, size).into()),
     }
 }
@@ -77,6 +78,23 @@ fn beyond(error: &Error, size: u64) -> S3Error {
         HeaderValue::try_from(format!("bytes */{size}")).ok().map(|value| (header::CONTENT_RANGE, value)),
     ));
     converted
+}
+
+fn no_such_part() -> S3Error {
+    let mut error =
+        S3Error::with_message(errors::code("InvalidPartNumber"), "The requested partnumber is not satisfiable");
+    error.set_status_code(StatusCode::RANGE_NOT_SATISFIABLE);
+    error
+}
+
+/// The error of a read, which is about a part if one was asked for.
+fn of_read(refusal: Refusal, conditions: &Conditions) -> Refusal {
+    match refusal {
+        Refusal::Mantle(error) if error.code() == ErrorCode::InvalidRange && conditions.part().is_some() => {
+            no_such_part().into()
+        }
+        other => other,
+    }
 }
 
 fn describe(entry: &Entry, bytes: &Range<u64>, content_range: Option<String>) -> (HeadObjectOutput, HeaderMap) {
@@ -118,13 +136,23 @@ macro_rules! override_headers {
     }};
 }
 
-/// The checksum is told to clients that ask for it, and only with the whole object.
-fn add_checksum(headers: &mut HeaderMap, entry: &Entry, mode: Option<&ChecksumMode>, is_part: bool) {
-    if mode.is_some() && !is_part {
-        headers.extend(
-            metadata::checksum(entry.user_metadata.as_ref()).as_ref().map(checksums::headers).unwrap_or_default(),
-        );
+/// The checksum is told to clients that ask for it, and only with what it is the checksum of: the whole object, or a part
+/// of its upload.
+fn add_checksum(
+    headers: &mut HeaderMap,
+    entry: &Entry,
+    part: Option<&PartOfObject>,
+    mode: Option<&ChecksumMode>,
+    is_range: bool,
+) {
+    let kept = metadata::checksum(entry.user_metadata.as_ref()).filter(|_| mode.is_some());
+    let Some(mut kept) = kept.filter(|_| part.is_some() || !is_range) else { return };
+    let mut told = checksums::headers(&kept);
+    if let Some(part) = part {
+        kept.value.clone_from(&part.checksum);
+        told.extend(checksums::header_of_part(&kept));
     }
+    headers.extend(told);
 }
 
 impl S3Operations {
@@ -136,13 +164,14 @@ impl S3Operations {
     ) -> Answer<HeadObjectOutput> {
         let conditions = extensions.get::<Conditions>().cloned().unwrap_or_default();
         let entry = self.gateway.head_object(call, &input.bucket, &input.key).await?;
-        let part = self.gateway.part_of_object(&entry, conditions.part()).await?;
+        let part = self.gateway.part_of_object(&entry, conditions.part()).await;
+        let part = part.map_err(|error| of_read(error.into(), &conditions))?;
         let (bytes, content_range) = select(&entry, part.as_ref(), &conditions)?;
         let is_part = content_range.is_some();
         let (mut output, mut headers) = describe(&entry, &bytes, content_range);
         override_headers!(output, input);
-        output.parts_count = part.map(|part| part.parts as i32);
-        add_checksum(&mut headers, &entry, input.checksum_mode.as_ref(), is_part);
+        output.parts_count = part.as_ref().map(|part| part.parts as i32);
+        add_checksum(&mut headers, &entry, part.as_ref(), input.checksum_mode.as_ref(), is_part);
         Ok(S3Response::with_headers(output, headers))
     }
 
@@ -155,14 +184,17 @@ impl S3Operations {
         let conditions = extensions.get::<Conditions>().cloned().unwrap_or_default();
         let choose = |entry: &Entry, part: Option<&PartOfObject>| {
             let (bytes, header) = select(entry, part, &conditions)?;
-            Ok::<_, Refusal>((bytes.clone(), (bytes, header, part.map(|part| part.parts as i32))))
+            Ok::<_, Refusal>((bytes.clone(), (bytes, header, part.cloned())))
         };
-        let (entry, (bytes, content_range, parts_count), stream) =
-            self.gateway.get_object(call, &input.bucket, &input.key, conditions.part(), choose).await?;
+        let (entry, (bytes, content_range, part), stream) = self
+            .gateway
+            .get_object(call, &input.bucket, &input.key, conditions.part(), choose)
+            .await
+            .map_err(|refusal| of_read(refusal, &conditions))?;
         let is_part = content_range.is_some();
         let (mut head, mut headers) = describe(&entry, &bytes, content_range);
         override_headers!(head, input);
-        add_checksum(&mut headers, &entry, input.checksum_mode.as_ref(), is_part);
+        add_checksum(&mut headers, &entry, part.as_ref(), input.checksum_mode.as_ref(), is_part);
         let output = GetObjectOutput {
             body: Some(StreamingBlob::wrap(SyncStream(parking_lot::Mutex::new(stream)))),
             accept_ranges: head.accept_ranges,
@@ -177,7 +209,7 @@ impl S3Operations {
             expires: head.expires,
             last_modified: head.last_modified,
             metadata: head.metadata,
-            parts_count,
+            parts_count: part.map(|part| part.parts as i32),
             ..GetObjectOutput::default()
         };
         Ok(S3Response::with_headers(output, headers))

@@ -112,6 +112,8 @@ impl S3Operations {
         let (prefix, delimiter) = (input.prefix.unwrap_or_default(), input.delimiter.unwrap_or_default());
         check_texts([&prefix, &delimiter, input.start_after.as_deref().unwrap_or_default()])?;
         let after = match (&input.continuation_token, &input.start_after) {
+            // S3 takes an empty token for none.
+            (Some(token), _) if token.is_empty() => After::Start,
             (Some(token), _) => decode_token(token)?,
             (None, Some(key)) => After::client(key, &prefix, &delimiter),
             (None, None) => After::Start,

@@ -31,9 +31,8 @@ pub(super) fn of_put(input: &PutObjectInput) -> Result<Option<Value>, S3Error> {
     }
     let mut map: Map<_, _> = user.map(|(name, value)| (name.clone(), Value::String(value.clone()))).collect();
     let encoding = input.content_encoding.as_deref().map(|value| {
-        let parts =
-            value.split(',').map(str::trim).filter(|part| !part.is_empty() && !part.eq_ignore_ascii_case(FRAMING));
-        parts.collect::<Vec<_>>().join(",")
+        let is_kept = |part: &&str| !part.trim().is_empty() && !part.trim().eq_ignore_ascii_case(FRAMING);
+        value.split(',').filter(is_kept).collect::<Vec<_>>().join(",").trim().to_owned()
     });
     let standard = [
         (CACHE_CONTROL, input.cache_control.clone()),
@@ -101,14 +100,14 @@ mod tests {
     fn stored_metadata_comes_back_without_the_framing() {
         let input = PutObjectInput {
             metadata: Some(Metadata::from([("colour".to_owned(), "blå".to_owned())])),
-            content_encoding: Some("aws-chunked, gzip".to_owned()),
+            content_encoding: Some("aws-chunked, deflate, gzip".to_owned()),
             cache_control: Some("no-store".to_owned()),
             ..PutObjectInput::default()
         };
         let mut output = HeadObjectOutput::default();
         add_to(&mut output, of_put(&input).unwrap().as_ref());
         assert_eq!(output.metadata, input.metadata);
-        assert_eq!(output.content_encoding.as_deref(), Some("gzip"));
+        assert_eq!(output.content_encoding.as_deref(), Some("deflate, gzip"));
         assert_eq!(output.cache_control.as_deref(), Some("no-store"));
         let framed = PutObjectInput { content_encoding: Some(FRAMING.to_owned()), ..PutObjectInput::default() };
         assert_eq!(of_put(&framed).unwrap(), None);

@@ -242,6 +242,17 @@ impl Gateway {
                         (Settled::Done, _) => return Ok(completed()),
                         // Another one has ended this attempt.
                         (Settled::Open, ErrorCode::RequestMismatch) => restarts.again().await?,
+                        (Settled::Open, ErrorCode::IsDirectory) => {
+                            let directory = parent.directory;
+                            match self.prune_ghost(directory.ns, directory.pid(), entry_name).await? {
+                                true => restarts.again().await?,
+                                false => return Err(e.into()),
+                            }
+                        }
+                        (Settled::Open, ErrorCode::PreconditionFailed) => {
+                            let why = self.explain_failure(call, namespace, key, &wanted.precondition, e).await;
+                            return Err(why.into());
+                        }
                         (Settled::Open, _) => restarts.after(self, e).await?,
                     }
                 }
