@@ -93,6 +93,33 @@ pub unsafe fn find<T>(table: pg_sys::Relation, key: &[Key], read: impl FnOnce(&R
     }
 }
 
+/// As [`find`](fn@find), and answers how many entries of the PostgreSQL index it passed whose rows it does not see: each
+/// leads to a chain of old versions, which nobody removes while an old snapshot may see them.
+///
+/// # Safety
+/// The table is open and has a primary key of these columns.
+pub unsafe fn find_counting<T>(
+    table: pg_sys::Relation,
+    key: &[Key],
+    read: impl FnOnce(&Row) -> T,
+) -> Option<(T, usize)> {
+    // SAFETY: the table outlives the probe.
+    let mut probe = unsafe { Probe::open(table, key.len()) };
+    let mut keys = scan_keys(key);
+    let mut passed = 0;
+    // SAFETY: as for `Probe::find`.
+    unsafe {
+        pg_sys::index_rescan(probe.scan, keys.as_mut_ptr(), keys.len() as i32, std::ptr::null_mut(), 0);
+        while !pg_sys::index_getnext_tid(probe.scan, pg_sys::ScanDirection::ForwardScanDirection).is_null() {
+            if pg_sys::index_fetch_heap(probe.scan, probe.slot) {
+                return Some((probe.read_slot(read), passed));
+            }
+            passed += 1;
+        }
+    }
+    None
+}
+
 /// Reads each row of a table with this key; without a key, all rows. A null snapshot means a new catalog snapshot.
 ///
 /// # Safety
@@ -147,14 +174,22 @@ impl Probe {
         // SAFETY: scan and slot are open, and the scan copies the keys. The row is read before the slot is cleared.
         unsafe {
             pg_sys::index_rescan(self.scan, keys.as_mut_ptr(), keys.len() as i32, std::ptr::null_mut(), 0);
-            if !pg_sys::index_getnext_slot(self.scan, pg_sys::ScanDirection::ForwardScanDirection, self.slot) {
-                return None;
-            }
-            let mut is_copy = false;
+            let is_found =
+                pg_sys::index_getnext_slot(self.scan, pg_sys::ScanDirection::ForwardScanDirection, self.slot);
+            is_found.then(|| self.read_slot(read))
+        }
+    }
+
+    /// # Safety
+    /// The slot holds a row.
+    unsafe fn read_slot<T>(&mut self, read: impl FnOnce(&Row) -> T) -> T {
+        let mut is_copy = false;
+        // SAFETY: the row is read before the slot is cleared.
+        unsafe {
             let tuple = pg_sys::ExecFetchSlotHeapTuple(self.slot, false, &mut is_copy);
             let found = read(&Row::new(tuple, (*self.slot).tts_tupleDescriptor));
             pg_sys::ExecClearTuple(self.slot);
-            Some(found)
+            found
         }
     }
 }

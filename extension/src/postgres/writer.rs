@@ -71,6 +71,12 @@ impl Writer {
         unsafe { probe::find(self.relation, key, read) }
     }
 
+    /// See [`probe::find_counting`].
+    pub fn find_counting<T>(&self, key: &[Key], read: impl FnOnce(&Row) -> T) -> Option<(T, usize)> {
+        // SAFETY: the table is open until `drop`.
+        unsafe { probe::find_counting(self.relation, key, read) }
+    }
+
     /// Opens a probe of the table. Drop it before the writer.
     pub fn probe(&self, columns: usize) -> Probe {
         // SAFETY: the table is open until `drop`.

@@ -34,6 +34,12 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// records a second has 4,000 after a pause of one second, and `dirstat` reads them all.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 
+/// A run of pruning that takes longer reads past rows that an old snapshot keeps, or changes several nodes.
+const SLOW_RUN: Duration = Duration::from_millis(3);
+/// How many times as long as a round over busy directories took the pause after it is. While an old snapshot keeps the
+/// folded records, a round reads past them: without this, it took half a processor.
+const BUSY_PAUSES: u32 = 9;
+
 /// Reports statistics, which a worker's transactions do not do by themselves. Autovacuum and the bound on request ids
 /// use them. At most once a second, unless a step asks for more (`pg_stat_force_next_flush`).
 fn report_statistics() {
@@ -135,6 +141,8 @@ enum Pace {
     Busy,
     /// At once while there is work, then soon, then with growing pauses.
     Backoff,
+    /// The same, but a slow run is followed by a pause as long: nobody waits for it.
+    Lazy,
 }
 
 struct Step {
@@ -151,17 +159,19 @@ impl Step {
             outcomes::CHECK => None,
             "compact" => Some((*name, Pace::Full)),
             "compact_busy" => Some((*name, Pace::Busy)),
+            "prune" => Some((*name, Pace::Lazy)),
             _ => Some((*name, Pace::Backoff)),
         });
         paced.map(step).collect()
     }
 
-    /// Sets the time of the next run; `changed` is what the last one did.
-    fn schedule(&mut self, changed: i64, now: Instant, longest: Duration) {
+    /// Sets the time of the next run; `changed` is what the last one did, and `took` its time.
+    fn schedule(&mut self, changed: i64, took: Duration, now: Instant, longest: Duration) {
         let pause = match self.pace {
-            Pace::Busy if changed > 0 => PAUSE_MIN.min(longest),
+            Pace::Busy if changed > 0 => PAUSE_MIN.max(took * BUSY_PAUSES).min(longest),
+            Pace::Lazy if changed > 0 && took > SLOW_RUN => took.min(longest),
             _ if changed > 0 => Duration::ZERO,
-            Pace::Backoff => self.pause.min(longest),
+            Pace::Backoff | Pace::Lazy => self.pause.min(longest),
             Pace::Full | Pace::Busy => longest,
         };
         self.due = now + pause;
@@ -192,9 +202,10 @@ pub extern "C-unwind" fn mantle_worker_main(argument: pg_sys::Datum) {
         let longest = Duration::from_millis(COMPACTION_NAPTIME_MS.get() as u64);
         let mut has_folded = false;
         for step in steps.iter_mut().filter(|step| step.due <= Instant::now()) {
+            let begun = Instant::now();
             let changed = try_step(step.name);
             report_statistics();
-            step.schedule(changed, Instant::now(), longest);
+            step.schedule(changed, begun.elapsed(), Instant::now(), longest);
             has_folded |= step.pace == Pace::Full && changed > 0;
             if is_ended() {
                 return;
