@@ -1,9 +1,11 @@
 --- Metadata in place of other metadata; NULL if there is none
--- Names that begin with a colon are not the user's: headers that S3 keeps, and checksums. They stay unless they are named
--- too; a null removes one.
+-- Names that begin with a colon are not the user's: headers that S3 keeps, tags and checksums. They stay unless they are
+-- named too; a null removes one. If only such names are given, the user's stay too.
 CREATE FUNCTION mantle.replaced_metadata(p_old jsonb, p_new jsonb) RETURNS jsonb
 LANGUAGE sql IMMUTABLE RETURN jsonb_strip_nulls(
-    coalesce((SELECT jsonb_object_agg(o.key, o.value) FROM jsonb_each(p_old) AS o WHERE o.key LIKE ':%'), '{}') || p_new);
+    coalesce((SELECT jsonb_object_agg(o.key, o.value) FROM jsonb_each(p_old) AS o
+               WHERE o.key LIKE ':%' OR p_new <> '{}'
+                     AND NOT EXISTS (SELECT FROM jsonb_object_keys(p_new) AS n WHERE n NOT LIKE ':%')), '{}') || p_new);
 
 --- Changes attributes of one entry of a batch, a directory or an object
 -- Its name is latched, as for every mutation that reads an entry.

@@ -45,7 +45,7 @@ def test_the_owner_that_is_expected(wire, bucket, key, s3):
         ("PUT", "x-amz-object-lock-event-hold", "ON"),
         ("PUT", "x-amz-acl", "public-read"),
         ("PUT", "x-amz-grant-read", "id=1"),
-        ("PUT", "x-amz-tagging", "a=b"),
+        ("PUT", "x-amz-write-offset-bytes", "3"),
     ],
 )
 def test_headers_that_are_not_offered(wire, key, method, name, value):

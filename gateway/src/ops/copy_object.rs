@@ -20,8 +20,13 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub struct Copy {
     pub replaced: Option<Described>,
+    /// Tags, as they are kept; an empty text is none.
+    pub tags: Option<String>,
     pub precondition: Precondition,
 }
+
+/// Name, in an entry's metadata, of its tags.
+pub const TAGGING: &str = ":tagging";
 
 #[derive(Clone, Debug, Default)]
 pub struct Described {
@@ -55,6 +60,7 @@ impl Gateway {
             .part([u8::from(described.is_some())])
             .optional(described.and_then(|new| new.content_type.as_deref()))
             .optional(described.and_then(|new| new.user_metadata.as_ref()).map(Value::to_string))
+            .optional(copy.tags.as_deref())
             .optional(copy.precondition.as_sql())
             .finish();
         if self.replayed(call, namespace, hash).await?.is_some() {
@@ -67,7 +73,7 @@ impl Gateway {
             let parent = self.make_parents(call, namespace, parents, None).await?;
             parent.directory.check_change(&call.caller)?;
             let claim = call.claim(parent.directory.ns, hash);
-            let (content_type, user_metadata) = described_as(&found.entry, described);
+            let (content_type, user_metadata) = described_as(&found.entry, copy);
             let (found, content_type, user_metadata) = (&found, content_type.as_deref(), user_metadata.as_ref());
             let answer = self
                 .with_new_id(|id| async move {
@@ -127,15 +133,23 @@ impl Gateway {
 }
 
 /// Content type and metadata of the copy.
-fn described_as(source: &Entry, replaced: Option<&Described>) -> (Option<String>, Option<Value>) {
-    let Some(new) = replaced else { return (source.content_type.clone(), source.user_metadata.clone()) };
-    let mut metadata = match &new.user_metadata {
+fn described_as(source: &Entry, copy: &Copy) -> (Option<String>, Option<Value>) {
+    let (content_type, described) = match &copy.replaced {
+        Some(new) => (&new.content_type, &new.user_metadata),
+        None => (&source.content_type, &source.user_metadata),
+    };
+    let mut metadata = match described {
         Some(Value::Object(map)) => map.clone(),
         _ => serde_json::Map::new(),
     };
     if let Some(Value::Object(kept)) = &source.user_metadata {
-        let of_bytes = kept.iter().filter(|(name, _)| name.starts_with(KEPT_AS));
-        metadata.extend(of_bytes.map(|(name, value)| (name.clone(), value.clone())));
+        let of_source = kept.iter().filter(|(name, _)| name.starts_with(KEPT_AS) || *name == TAGGING);
+        metadata.extend(of_source.map(|(name, value)| (name.clone(), value.clone())));
     }
-    (new.content_type.clone(), (!metadata.is_empty()).then_some(Value::Object(metadata)))
+    match copy.tags.as_deref() {
+        None => {}
+        Some("") => drop(metadata.remove(TAGGING)),
+        Some(tags) => drop(metadata.insert(TAGGING.to_owned(), tags.into())),
+    }
+    (content_type.clone(), (!metadata.is_empty()).then_some(Value::Object(metadata)))
 }

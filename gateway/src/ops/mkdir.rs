@@ -84,9 +84,8 @@ impl Gateway {
             return Ok(());
         }
         if let (Value::Object(old), Value::Object(new)) = (old, &mut new) {
-            // A null removes a name that the user does not own; the others go by themselves.
-            let gone: Vec<_> =
-                old.into_iter().filter(|(name, _)| name.starts_with(':') && !new.contains_key(name)).collect();
+            // A null removes a name. The user's go by themselves only if the new metadata names others of the user's.
+            let gone: Vec<_> = old.into_iter().filter(|(name, _)| !new.contains_key(name)).collect();
             new.extend(gone.into_iter().map(|(name, _)| (name, Value::Null)));
         }
         let step = Call { request: call.step(NamespaceId(0), "metadata", 0).request, ..call.clone() };

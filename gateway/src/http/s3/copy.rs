@@ -14,7 +14,7 @@ use super::{
     entry::{etag, md5, timestamp},
     errors::{Answer, Refusal, bad_request, not_offered},
     headers::COPY_SOURCE,
-    metadata,
+    metadata, tagging,
 };
 use crate::{
     app::Call,
@@ -88,8 +88,13 @@ impl S3Operations {
             }
         };
         let (bucket, key) = (input.bucket.clone(), input.key.clone());
+        let directive = input.tagging_directive.as_ref().map(|directive| directive.as_str());
+        let tags = match tagging::is_replaced(directive)? {
+            true => Some(tagging::of_header(input.tagging.as_deref())?.unwrap_or_default()),
+            false => None,
+        };
         let described = Described { content_type: input.content_type.clone(), user_metadata: of_copy(input)? };
-        let copy = Copy { replaced: replaces.then_some(described), precondition };
+        let copy = Copy { replaced: replaces.then_some(described), tags, precondition };
         let (to_bucket, to_key) = (bucket.clone(), key.clone());
         self.mutate(call, |gateway, call| async move {
             let (source, destination) = ((&*source_bucket, &*source_key), (&*to_bucket, &*to_key));

@@ -47,6 +47,8 @@ pub(super) const COMPLETE: Elements = &[
     "CompleteMultipartUpload/Part/ChecksumXXHASH3",
     "CompleteMultipartUpload/Part/ChecksumXXHASH64",
 ];
+pub(super) const TAGGING: Elements =
+    &["Tagging", "Tagging/TagSet", "Tagging/TagSet/Tag", "Tagging/TagSet/Tag/Key", "Tagging/TagSet/Tag/Value"];
 pub(super) const CREATE_BUCKET: Elements =
     &["CreateBucketConfiguration", "CreateBucketConfiguration/LocationConstraint"];
 

@@ -18,7 +18,7 @@ use super::{
     conditions::{Choice, Conditions},
     entry::{etag, md5, size, timestamp},
     errors::{self, Answer, Refusal},
-    metadata,
+    metadata, tagging,
 };
 use crate::{
     app::Call,
@@ -210,6 +210,7 @@ impl S3Operations {
             last_modified: head.last_modified,
             metadata: head.metadata,
             parts_count: part.map(|part| part.parts as i32),
+            tag_count: tagging::count(entry.user_metadata.as_ref()),
             ..GetObjectOutput::default()
         };
         Ok(S3Response::with_headers(output, headers))

@@ -31,7 +31,7 @@ pub(super) const CREATE_BUCKET: &[&str] = &["x-amz-acl", "x-amz-bucket-object-lo
 pub(super) const LIST: &[&str] = &["x-amz-optional-object-attributes"];
 /// A name that ends in a star stands for all that begin so.
 pub(super) const PUT_OBJECT: &[&str] =
-    &["if-match", "if-none-match", "x-amz-acl", "x-amz-meta-*", "x-amz-storage-class"];
+    &["if-match", "if-none-match", "x-amz-acl", "x-amz-meta-*", "x-amz-storage-class", "x-amz-tagging"];
 
 pub(super) const GET_ATTRIBUTES: &[&str] = &["x-amz-max-parts", "x-amz-object-attributes", "x-amz-part-number-marker"];
 pub(super) const COPY_OBJECT: &[&str] = &[
@@ -48,10 +48,17 @@ pub(super) const COPY_OBJECT: &[&str] = &[
     "x-amz-metadata-directive",
     "x-amz-source-expected-bucket-owner",
     "x-amz-storage-class",
+    "x-amz-tagging",
     "x-amz-tagging-directive",
 ];
-pub(super) const CREATE_UPLOAD: &[&str] =
-    &["x-amz-acl", "x-amz-checksum-algorithm", "x-amz-checksum-type", "x-amz-meta-*", "x-amz-storage-class"];
+pub(super) const CREATE_UPLOAD: &[&str] = &[
+    "x-amz-acl",
+    "x-amz-checksum-algorithm",
+    "x-amz-checksum-type",
+    "x-amz-meta-*",
+    "x-amz-storage-class",
+    "x-amz-tagging",
+];
 pub(super) const UPLOAD_PART_COPY: &[&str] = &[
     COPY_SOURCE,
     "x-amz-copy-source-if-match",
@@ -104,7 +111,6 @@ const NOT_OFFERED: &[(&str, &str)] = &[
     ("x-amz-object-lock", "object lock is"),
     ("x-amz-rename-source", "RenameObject is"),
     ("x-amz-server-side-encryption", "server-side encryption is"),
-    ("x-amz-tagging", "tags are"),
     ("x-amz-website-redirect", "redirects are"),
     ("x-amz-write-offset", "appending is"),
 ];

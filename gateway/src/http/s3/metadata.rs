@@ -7,8 +7,11 @@ use s3s::S3Error;
 use s3s::dto::{HeadObjectOutput, Metadata, PutObjectInput, Timestamp, TimestampFormat};
 use serde_json::{Map, Value};
 
-use super::errors::bad_request;
-use crate::data::{Algorithm, Checksum, KEPT_AS};
+use super::{errors::bad_request, tagging};
+use crate::{
+    data::{Algorithm, Checksum, KEPT_AS},
+    ops::copy_object::TAGGING,
+};
 
 pub(super) const CACHE_CONTROL: &str = ":cache-control";
 const CONTENT_DISPOSITION: &str = ":content-disposition";
@@ -21,7 +24,7 @@ const FRAMING: &str = "aws-chunked";
 /// The metadata of a PutObject; `None` if it has none.
 ///
 /// # Errors
-/// `MetadataTooLarge`.
+/// `MetadataTooLarge`; those of [`tagging::of_header`].
 pub(super) fn of_put(input: &PutObjectInput) -> Result<Option<Value>, S3Error> {
     let user = input.metadata.iter().flatten();
     let bytes: usize = user.clone().map(|(name, value)| name.len() + value.len()).sum();
@@ -40,6 +43,7 @@ pub(super) fn of_put(input: &PutObjectInput) -> Result<Option<Value>, S3Error> {
         (CONTENT_ENCODING, encoding.filter(|value| !value.is_empty())),
         (CONTENT_LANGUAGE, input.content_language.clone()),
         (EXPIRES, input.expires.as_ref().and_then(http_date)),
+        (TAGGING, tagging::of_header(input.tagging.as_deref())?),
     ];
     for (name, value) in standard {
         map.extend(value.map(|value| (name.to_owned(), Value::String(value))));

@@ -24,6 +24,7 @@ mod presigned;
 mod put;
 mod rename;
 mod route;
+mod tagging;
 mod unset;
 mod xml;
 
@@ -251,6 +252,12 @@ operations! {
     abort_multipart_upload: AbortMultipartUploadInput -> AbortMultipartUploadOutput;
     delete_object: DeleteObjectInput -> DeleteObjectOutput;
     delete_objects: DeleteObjectsInput -> DeleteObjectsOutput;
+    get_object_tagging: GetObjectTaggingInput -> GetObjectTaggingOutput;
+    put_object_tagging: PutObjectTaggingInput -> PutObjectTaggingOutput;
+    delete_object_tagging: DeleteObjectTaggingInput -> DeleteObjectTaggingOutput;
+    get_bucket_tagging: GetBucketTaggingInput -> GetBucketTaggingOutput;
+    put_bucket_tagging: PutBucketTaggingInput -> PutBucketTaggingOutput;
+    delete_bucket_tagging: DeleteBucketTaggingInput -> DeleteBucketTaggingOutput;
     get_object_attributes: GetObjectAttributesInput -> GetObjectAttributesOutput;
     list_object_versions: ListObjectVersionsInput -> ListObjectVersionsOutput;
     list_objects: ListObjectsInput -> ListObjectsOutput;

@@ -101,6 +101,7 @@ const OPERATIONS: &[Operation] = &[
     on_bucket("GetBucketReplication", "GET", "replication", &[], &[]),
     on_bucket("GetBucketRequestPayment", "GET", "requestPayment", &[], &[]),
     on_bucket("GetBucketTagging", "GET", "tagging", &[], &[]),
+    on_bucket("PutBucketTagging", "PUT", "tagging", &[], &[]),
     on_bucket("GetBucketWebsite", "GET", "website", &[], &[]),
     on_bucket("GetObjectLockConfiguration", "GET", "object-lock", &[], &[]),
     on_bucket("GetPublicAccessBlock", "GET", "publicAccessBlock", &[], &[]),
@@ -130,8 +131,9 @@ const OPERATIONS: &[Operation] = &[
     on_object("GetObjectLegalHold", "GET", "legal-hold", &[], &[]),
     on_object("GetObjectRetention", "GET", "retention", &[], &[]),
     on_object("GetObjectTagging", "GET", "tagging", VERSION, &[]),
+    on_object("PutObjectTagging", "PUT", "tagging", VERSION, &[]),
     on_object("PutObjectAcl", "PUT", "acl", &[], headers::PUT_ACL),
-    on_object("DeleteObjectTagging", "DELETE", "tagging", &[], &[]),
+    on_object("DeleteObjectTagging", "DELETE", "tagging", VERSION, &[]),
 ];
 
 /// UploadPart's request with a header more.
@@ -186,7 +188,6 @@ const NOT_OFFERED: &[(&str, &str)] = &[
     ("retention", "object lock is"),
     ("select", "queries in objects are"),
     ("session", "sessions of directory buckets are"),
-    ("tagging", "tags are"),
     ("torrent", "torrents are"),
     ("versionId", "versions are"),
     ("website", "websites are"),
@@ -293,6 +294,7 @@ impl Operation {
             "CompleteMultipartUpload" => Some(document::COMPLETE),
             "CreateBucket" => Some(document::CREATE_BUCKET),
             "DeleteObjects" => Some(document::DELETE),
+            "PutBucketTagging" | "PutObjectTagging" => Some(document::TAGGING),
             _ => None,
         }
     }
@@ -345,9 +347,8 @@ mod tests {
             ("retention", "object lock"),
             ("retention=", "object lock"),
             ("append", "appending"),
-            ("tagging", "tags"),
             ("new", "`new`"),
-            ("%74agging", "tags"),
+            ("%72etention", "object lock"),
         ] {
             let refusal = refusal(Method::PUT, &format!("/b/k?{query}"));
             assert!(refusal.starts_with("NotImplemented") && refusal.contains(what), "{query}: {refusal}");

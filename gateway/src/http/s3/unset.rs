@@ -51,7 +51,6 @@ fn of(operation: &str) -> Option<Unset> {
             Unset::Missing("ReplicationConfigurationNotFoundError", "The replication configuration was not found")
         }
         "GetBucketRequestPayment" => Unset::Document("RequestPaymentConfiguration", "<Payer>BucketOwner</Payer>"),
-        "GetBucketTagging" => Unset::Missing("NoSuchTagSet", "The TagSet does not exist"),
         "GetBucketWebsite" => {
             Unset::Missing("NoSuchWebsiteConfiguration", "The specified bucket does not have a website configuration")
         }
@@ -63,16 +62,13 @@ fn of(operation: &str) -> Option<Unset> {
             "NoSuchPublicAccessBlockConfiguration",
             "The public access block configuration was not found",
         ),
-        "GetObjectTagging" => Unset::Document("Tagging", "<TagSet></TagSet>"),
         "GetObjectLegalHold" | "GetObjectRetention" => NO_LOCK,
         "DeleteBucketCors"
         | "DeleteBucketEncryption"
         | "DeleteBucketLifecycle"
         | "DeleteBucketPolicy"
         | "DeleteBucketReplication"
-        | "DeleteBucketTagging"
         | "DeleteBucketWebsite"
-        | "DeleteObjectTagging"
         | "DeletePublicAccessBlock" => Unset::Removed,
         _ => return None,
     })

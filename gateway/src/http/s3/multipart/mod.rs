@@ -40,6 +40,7 @@ impl S3Operations {
             content_encoding: input.content_encoding,
             content_language: input.content_language,
             expires: input.expires,
+            tagging: input.tagging,
             ..PutObjectInput::default()
         })?;
         let begin = Begin { content_type: input.content_type, user_metadata: metadata, algorithm, kind };
