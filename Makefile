@@ -20,7 +20,7 @@ SUITE      = $(PYTHON) tests/run.py
 export PYTHONDONTWRITEBYTECODE = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop status clean install build test one property simulate lint bench soak chaos chaos-proof conformance exercises python cluster cluster-status cluster-worker cluster-stop
+.PHONY: help run stop status clean install build test one property simulate lint bench soak chaos chaos-proof clients conformance exercises python cluster cluster-status cluster-worker cluster-stop
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -49,7 +49,7 @@ cluster-worker: python ## Add a Citus worker with a standby to the running clust
 cluster-stop: python ## Stop what `make cluster` started; the data stays
 	@$(CLUSTER) stop
 
-clean: python ## Stop everything and remove .run/, .cluster/, .test/, .test-cluster/, .chaos/, .concurrency/, .bench/, .conformance/ with all data (not target/)
+clean: python ## Stop everything and remove .run/, .cluster/, .test/, .test-cluster/, .chaos/, .concurrency/, .bench/, .clients/, .conformance/ with all data (not target/)
 	@$(CLUSTER) clean
 	@$(CLUSTER) clean --folder .test-cluster
 	@$(CLUSTER) clean --folder .chaos
@@ -57,7 +57,9 @@ clean: python ## Stop everything and remove .run/, .cluster/, .test/, .test-clus
 	@$(STACK) clean --folder .test
 	@$(STACK) clean --folder .concurrency
 	@$(STACK) clean --folder .bench
+	@$(STACK) clean --folder .clients/stack
 	@$(STACK) clean --folder .conformance/stack
+	@rm -rf .clients
 	@rm -rf .conformance
 	@rm -rf tests/.venv
 
@@ -84,6 +86,9 @@ exercises: python ## Play an administrator's exercises on a whole cluster under 
 
 chaos-proof: python ## Check that `make chaos` would notice a missing protection: leave out one at a time (ONLY=name); writes docs/chaos-proof.md
 	@$(SUITE) --chaos-proof --seed $(SEED) $(if $(ONLY),--only "$(ONLY)") $(if $(PLAIN),--plain)
+
+clients: python ## Let real S3 clients do their work, each in an environment of its own, and write docs/clients.md (ONLY=regex: some clients, no page)
+	@$(SUITE) --clients $(if $(ONLY),--only "$(ONLY)")
 
 conformance: python ## Run the public suite ceph/s3-tests from a checkout of it, S3_TESTS=path, and compare with the kept list of failures (KEEP=1: renew the list; ONLY=name: some tests)
 	@test -n "$(S3_TESTS)" || { echo "S3_TESTS=path is missing: a checkout of github.com/ceph/s3-tests" >&2; exit 2; }

@@ -34,6 +34,7 @@ class Gateway(Service):
         self.batch_elements_max = batch_elements_max
         self.threads: int | None = THREADS
         self.owner_name = "mantle"
+        self.region = REGION
         self.data = layout.data / "objects"
         self.credentials = layout.config / "credentials.toml"
 
@@ -55,7 +56,7 @@ gids = [{OWNER_UID}]
         batches = "" if self.batch_elements_max is None else f"batch_elements_max = {self.batch_elements_max}\n"
         return f"""listen = "{self.host.address}:{self.port}"
 data_dir = "{self.data}"
-{threads}region = "{REGION}"
+{threads}region = "{self.region}"
 credentials_file = "{self.credentials}"
 owner_name = "{self.owner_name}"
 

@@ -69,6 +69,15 @@ def test_canned_lists_that_hold_anyway(wire, bucket, key):
     for target in (f"/{bucket}?acl", f"{key}?acl"):
         assert wire.call("PUT", target, headers={"x-amz-acl": "private"}).status == 200
         assert code(wire.call("PUT", target, headers={"x-amz-acl": "public-read"})) == "AccessControlListNotSupported"
+        says = wire.call("GET", target).body
+        assert wire.call("PUT", target, says).status == 200, "what holds anyway"
+        for other in (
+            says.replace(b"FULL_CONTROL", b"READ"),
+            says.replace(b"<ID>", b"<ID>9"),
+            b"<AccessControlPolicy/>",
+        ):
+            assert code(wire.call("PUT", target, other)) == "AccessControlListNotSupported"
+        assert code(wire.call("PUT", target, b"<Other/>")) == "MalformedXML"
         assert code(wire.call("PUT", target, b"<AccessControlPolicy/>")) == "AccessControlListNotSupported"
 
 

@@ -29,7 +29,7 @@ from tests.support import stack_under_test
 
 from .commands import Counts
 from .one import needs_stack, run_one
-from .phases import NEED_STACK, PHASES, chaos, chaos_proof, conformance, long_property, simulate
+from .phases import NEED_STACK, PHASES, chaos, chaos_proof, clients, conformance, long_property, simulate
 
 DATA_GB = 3.0
 
@@ -91,6 +91,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--simulate", type=int, metavar="SEED", help="run one seed of the simulation, with its trace")
     parser.add_argument("--chaos", nargs=rest, help="run tests/chaos/run.py alone with these arguments")
     parser.add_argument("--chaos-proof", nargs=rest, help="run tests/chaos/proof.py alone with these arguments")
+    parser.add_argument("--clients", nargs=rest, help="run tests/clients/run.py alone with these arguments")
     parser.add_argument("--conformance", nargs=rest, help="run tests/conformance/run.py alone with these arguments")
     return parser.parse_args()
 
@@ -100,6 +101,8 @@ def run_given(given: argparse.Namespace, stack: Stack) -> Counts:
         return chaos(given.chaos)
     if given.chaos_proof is not None:
         return chaos_proof(given.chaos_proof)
+    if given.clients is not None:
+        return clients(given.clients)
     if given.conformance is not None:
         return conformance(given.conformance)
     if given.property is not None:

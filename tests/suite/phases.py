@@ -135,6 +135,11 @@ def chaos_proof(arguments: list[str]) -> Counts:
     return Counts(failed=1) if status != 0 else chaos(arguments, "proof")
 
 
+def clients(arguments: list[str]) -> Counts:
+    """Real S3 clients against a stack of their own."""
+    return one_test([python(), "-m", "tests.clients.run", *arguments])
+
+
 def conformance(arguments: list[str]) -> Counts:
     """A public S3 suite, from a checkout of it; compared with a kept list. Not part of the suite."""
     return one_test([python(), "-m", "tests.conformance.run", *arguments])

@@ -47,6 +47,18 @@ pub(super) const COMPLETE: Elements = &[
     "CompleteMultipartUpload/Part/ChecksumXXHASH3",
     "CompleteMultipartUpload/Part/ChecksumXXHASH64",
 ];
+pub(super) const ACL: Elements = &[
+    "AccessControlPolicy",
+    "AccessControlPolicy/Owner",
+    "AccessControlPolicy/Owner/ID",
+    "AccessControlPolicy/Owner/DisplayName",
+    "AccessControlPolicy/AccessControlList",
+    "AccessControlPolicy/AccessControlList/Grant",
+    "AccessControlPolicy/AccessControlList/Grant/Grantee",
+    "AccessControlPolicy/AccessControlList/Grant/Grantee/ID",
+    "AccessControlPolicy/AccessControlList/Grant/Grantee/DisplayName",
+    "AccessControlPolicy/AccessControlList/Grant/Permission",
+];
 pub(super) const TAGGING: Elements =
     &["Tagging", "Tagging/TagSet", "Tagging/TagSet/Tag", "Tagging/TagSet/Tag/Key", "Tagging/TagSet/Tag/Value"];
 pub(super) const CREATE_BUCKET: Elements =

@@ -43,10 +43,26 @@ pub(super) fn printable(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// S3's own words for an error, if it has some. Tools show them, and some compare them.
+fn words(code: ErrorCode) -> Option<&'static str> {
+    match code {
+        ErrorCode::NamespaceNotFound => Some("The specified bucket does not exist"),
+        ErrorCode::NotFound => Some("The specified key does not exist."),
+        ErrorCode::NotEmpty => Some("The bucket you tried to delete is not empty"),
+        ErrorCode::NamespaceExists => Some(
+            "The requested bucket name is not available. The bucket namespace is shared by all users of the system. Please \
+             select a different name and try again.",
+        ),
+        ErrorCode::PreconditionFailed => Some("At least one of the pre-conditions you specified did not hold"),
+        _ => None,
+    }
+}
+
 /// An error of the error table, with the request's id.
 pub(super) fn s3_error(error: &Error, request_id: Uuid) -> S3Error {
     let row = error.code().row();
-    let mut converted = S3Error::with_message(code(row.s3), printable(error.detail()).into_owned());
+    let text = words(error.code()).unwrap_or(error.detail());
+    let mut converted = S3Error::with_message(code(row.s3), printable(text).into_owned());
     converted.set_status_code(status::of(error.code()));
     converted.set_request_id(request_id.to_string());
     converted

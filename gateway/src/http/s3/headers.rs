@@ -5,6 +5,7 @@ use http::{HeaderMap, HeaderValue};
 use s3s::S3Error;
 
 use super::errors::{bad_request, not_offered};
+use crate::data::{Algorithm, Expected};
 
 /// Its presence makes a PutObject a CopyObject.
 pub(super) const COPY_SOURCE: &str = "x-amz-copy-source";
@@ -85,6 +86,8 @@ const ANYWHERE: &[&str] = &[
     "x-amz-expected-bucket-owner",
     "x-amz-request-payer",
     "x-amz-sdk-checksum-algorithm",
+    // Of the Java SDK: a digest after the body would be welcome.
+    "x-amz-te",
     "x-amz-user-agent",
 ];
 
@@ -143,13 +146,21 @@ pub(super) fn check(taken: &Taken, headers: &HeaderMap) -> Result<(), S3Error> {
         if !(name.starts_with("x-amz-") || name.starts_with("if-") || MEANINGFUL.contains(&name)) {
             continue;
         }
-        let is_of_body = taken.body && BODY.contains(&name);
+        let is_of_body = if taken.body { BODY.contains(&name) } else { is_of_nothing(name, value) };
         if !is_of_body && !knows(taken.headers, name) && !ANYWHERE.contains(&name) {
             return Err(unknown(taken.by, name));
         }
         check_value(taken.by, name, value)?;
     }
     Ok(())
+}
+
+/// Whether a header is the checksum of no bytes, which the Java SDK sends with reads.
+fn is_of_nothing(name: &str, value: &HeaderValue) -> bool {
+    let algorithm = name.strip_prefix("x-amz-checksum-").and_then(Algorithm::named);
+    let (Some(algorithm), Ok(value)) = (algorithm, value.to_str()) else { return false };
+    let announced = Expected { header: Some((algorithm, value.trim().to_owned())), ..Expected::default() };
+    announced.check(announced.hashers()).is_ok()
 }
 
 fn knows(known: &[&str], name: &str) -> bool {

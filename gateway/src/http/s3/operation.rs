@@ -294,6 +294,7 @@ impl Operation {
             "CompleteMultipartUpload" => Some(document::COMPLETE),
             "CreateBucket" => Some(document::CREATE_BUCKET),
             "DeleteObjects" => Some(document::DELETE),
+            "PutBucketAcl" | "PutObjectAcl" => Some(document::ACL),
             "PutBucketTagging" | "PutObjectTagging" => Some(document::TAGGING),
             _ => None,
         }
@@ -390,6 +391,7 @@ mod tests {
             (Method::PUT, "/b/k", "x-amz-new", "1"),
             (Method::PUT, "/b", "x-amz-grant-read", "id=1"),
             (Method::GET, "/b/k", "x-amz-meta-a", "1"),
+            (Method::GET, "/b/k", "x-amz-checksum-crc32", "AAAAAQ=="),
         ] {
             let refusal = check_with(method, target, &[(name, value)]).unwrap_err();
             assert!(refusal.starts_with("NotImplemented") && refusal.contains(name), "{name}: {refusal}");
@@ -442,6 +444,8 @@ mod tests {
             ("if-none-match", "*"),
         ];
         assert_eq!(check_with(Method::PUT, "/b/k", &headers), Ok("PutObject"));
+        let of_nothing = [("x-amz-checksum-crc32", "AAAAAA==")];
+        assert_eq!(check_with(Method::GET, "/b/k", &of_nothing), Ok("GetObject"));
         let of_source = [("x-amz-copy-source", "/b/s")];
         assert_eq!(check_with(Method::PUT, "/b/k", &of_source), Ok("CopyObject"));
         assert_eq!(check_with(Method::PUT, "/b/k?uploadId=2&partNumber=1", &of_source), Ok("UploadPartCopy"));

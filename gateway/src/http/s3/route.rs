@@ -18,7 +18,8 @@ use s3s::{
 use super::{
     S3Operations, checksums,
     conditions::{self, Conditions},
-    copy, document,
+    copy,
+    document::{self, Element},
     errors::{self, Refusal},
     framing::Framing,
     multipart::Target,
@@ -119,6 +120,7 @@ impl Route {
         call: Call,
         request: &S3Request<s3s::Body>,
         conditions: &Conditions,
+        document: &[Element],
     ) -> Result<S3Response<s3s::Body>, Refusal> {
         RequestContext::of(&request.extensions, &request.headers).set_verb(if operation == "RenameObject" {
             "rename_object"
@@ -144,7 +146,21 @@ impl Route {
                 gateway.store.namespace(&bucket).await?.map_or(call.caller.uid, |namespace| namespace.owner)
             }
         };
-        Ok(operations.unset(operation, owner, &request.headers)?)
+        Ok(operations.unset(operation, owner, &request.headers, document)?)
+    }
+
+    /// The elements of a request's document, which is compared with its digests; none if the operation takes none.
+    async fn elements(
+        &self,
+        operation: &Operation,
+        request: &S3Request<s3s::Body>,
+        body: s3s::Body,
+    ) -> S3Result<Vec<Element>> {
+        let Some(elements) = operation.document() else { return Ok(Vec::new()) };
+        let expected = checksums::announced(&request.headers, request.trailing_headers.clone())?;
+        let framing = Framing::of(&request.headers);
+        let read = document::read(body, self.document_bytes_max, expected, || framing.failure()).await?;
+        document::elements(&read, elements)
     }
 
     async fn s3(&self, request: S3Request<s3s::Body>, caller: Caller) -> S3Result<S3Response<s3s::Body>> {
@@ -154,9 +170,12 @@ impl Route {
         let style = request.extensions.get();
         let owned = self.operations.check_owner(&request.uri, &request.headers, style).await;
         owned.map_err(|error| refused(error.into()))?;
+        let mut request = request;
         if unset::is_unset(operation.name) || operation.name == "RenameObject" {
             let call = context.call(caller).map_err(|error| refused(error.into()))?;
-            return self.own(operation.name, call, &request, &conditions).await.map_err(refused);
+            let body = std::mem::take(&mut request.input);
+            let document = self.elements(operation, &request, body).await?;
+            return self.own(operation.name, call, &request, &conditions, &document).await.map_err(refused);
         }
         let S3Request { mut input, method, uri, mut headers, mut extensions, trailing_headers, .. } = request;
         if let Some(elements) = operation.document() {

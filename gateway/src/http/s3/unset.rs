@@ -6,7 +6,7 @@ use http::{HeaderMap, StatusCode};
 use quick_xml::escape::escape;
 use s3s::{S3Error, S3Response};
 
-use super::{S3Operations, errors, xml};
+use super::{S3Operations, document::Element, errors, xml};
 
 /// The answer about a setting.
 enum Unset {
@@ -20,7 +20,7 @@ enum Unset {
     OwnerOnly,
     /// Nothing is there, as demanded.
     Removed,
-    /// The canned access control lists that are accepted say what holds anyway. A document might say anything else.
+    /// An access control list that says what holds anyway is accepted, canned or as a document.
     Canned,
 }
 
@@ -86,6 +86,7 @@ impl S3Operations {
         operation: &str,
         owner: u32,
         headers: &HeaderMap,
+        document: &[Element],
     ) -> Result<S3Response<s3s::Body>, S3Error> {
         let error = |status, code, message: &'static str| {
             let mut error = S3Error::with_message(errors::code(code), message);
@@ -95,7 +96,7 @@ impl S3Operations {
         match of(operation) {
             Some(Unset::Missing(code, message)) => error(StatusCode::NOT_FOUND, code, message),
             Some(Unset::Invalid(code, message)) => error(StatusCode::BAD_REQUEST, code, message),
-            Some(Unset::Document(root, inner)) => Ok(document(root, inner)),
+            Some(Unset::Document(root, inner)) => Ok(answer(root, inner)),
             Some(Unset::OwnerOnly) => {
                 let name = escape(&*self.owner_name);
                 let owner = format!("<ID>{owner}</ID><DisplayName>{name}</DisplayName>");
@@ -103,10 +104,10 @@ impl S3Operations {
                 let grant =
                     format!("<Grant><Grantee {grantee}>{owner}</Grantee><Permission>FULL_CONTROL</Permission></Grant>");
                 let list = format!("<Owner>{owner}</Owner><AccessControlList>{grant}</AccessControlList>");
-                Ok(document("AccessControlPolicy", &list))
+                Ok(answer("AccessControlPolicy", &list))
             }
             Some(Unset::Removed) => Ok(S3Response::with_status(s3s::Body::empty(), StatusCode::NO_CONTENT)),
-            Some(Unset::Canned) if !headers.contains_key("x-amz-acl") => {
+            Some(Unset::Canned) if !headers.contains_key("x-amz-acl") && !says_owner_only(document, owner) => {
                 error(StatusCode::BAD_REQUEST, "AccessControlListNotSupported", "The bucket does not allow ACLs")
             }
             Some(Unset::Canned) | None => Ok(S3Response::with_status(s3s::Body::empty(), StatusCode::OK)),
@@ -114,6 +115,18 @@ impl S3Operations {
     }
 }
 
-fn document(root: &str, inner: &str) -> S3Response<s3s::Body> {
+/// Whether a document gives the owner full control, and nobody else anything.
+fn says_owner_only(document: &[Element], owner: u32) -> bool {
+    let texts = |end: &'static str| {
+        document.iter().filter(move |element| element.path.ends_with(end)).map(|element| element.text.trim())
+    };
+    let owner = owner.to_string();
+    texts("/Permission").next().is_some()
+        && texts("/Permission").all(|permission| permission == "FULL_CONTROL")
+        && texts("/ID").all(|id| id == owner)
+        && texts("/Grantee/ID").count() == texts("/Grant").count()
+}
+
+fn answer(root: &str, inner: &str) -> S3Response<s3s::Body> {
     xml::document(StatusCode::OK, root, inner)
 }
