@@ -12,9 +12,7 @@ def work(bucket, token):
     os.environ["PYSPARK_PYTHON"] = sys.executable
     cloud = "org.apache.spark:spark-hadoop-cloud_2.12:3.5.7"
     s3a = "spark.hadoop.fs.s3a."
-    builder = SparkSession.builder.master("local[2]").config(
-        "spark.jars.packages", f"org.apache.hadoop:hadoop-aws:{hadoop},{cloud}"
-    )
+    builder = SparkSession.builder.config("spark.jars.packages", f"org.apache.hadoop:hadoop-aws:{hadoop},{cloud}")
     for name, value in {
         f"{s3a}endpoint": os.environ["AWS_ENDPOINT_URL"],
         f"{s3a}endpoint.region": os.environ["AWS_REGION"],
