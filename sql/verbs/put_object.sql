@@ -1,11 +1,13 @@
 -- Creates or overwrites objects. The fast path makes new ones (extension/src/verbs/fast_path.rs); this file is the
 -- fallback. Both latch pids shared and names exclusively, so what is read of an entry stays true until the commit.
 
---- Whether a condition of a put holds for the object that is there: `*absent`, `*present`, an etag, or NULL for none
+--- Whether a condition of a put holds for the object that is there: `*absent`, `*present`, an etag, an etag that it has
+--- not after `!`, or NULL for none
 CREATE FUNCTION mantle.holds(p_condition text, p_id bigint, p_etag text) RETURNS boolean
-LANGUAGE sql IMMUTABLE RETURN CASE p_condition
-    WHEN '*absent' THEN p_id IS NULL
-    WHEN '*present' THEN p_id IS NOT NULL
+LANGUAGE sql IMMUTABLE RETURN CASE
+    WHEN p_condition = '*absent' THEN p_id IS NULL
+    WHEN p_condition = '*present' THEN p_id IS NOT NULL
+    WHEN p_condition LIKE '!%' THEN substr(p_condition, 2) IS DISTINCT FROM p_etag
     ELSE p_condition IS NULL OR p_condition IS NOT DISTINCT FROM p_etag END;
 
 --- Creates or overwrites one object of a batch
@@ -106,7 +108,7 @@ BEGIN
     PERFORM mantle.raise_fault(mantle.placement_fault(p_pid));
 END $$;
 
---- gateway: Creates or overwrites objects. Condition: NULL, *absent (If-None-Match: *), *present (If-Match: *) or an
---- etag (If-Match)
+--- gateway: Creates or overwrites objects. Condition: NULL, *absent (If-None-Match: *), *present (If-Match: *), an etag
+--- (If-Match) or ! and an etag (If-None-Match)
 CREATE FUNCTION mantle.put_object({put_object.parameters} DEFAULT NULL) RETURNS TABLE (ord int, {put_object.answer})
 LANGUAGE c VOLATILE {as_owner} AS 'MODULE_PATHNAME', 'mantle_put_object';

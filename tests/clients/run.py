@@ -64,7 +64,7 @@ def version(client: Client, endpoint: Endpoint) -> str:
         return ""
     folder = FOLDER / "installed" / re.sub(r"\W+", "-", client.name)
     said = client.run(client.version, endpoint, folder, bucket="")
-    found = re.search(r"\d+\.\d+(\.\d+)*|RELEASE\.[\w-]+", said)
+    found = re.search(r"RELEASE\.[\w-]+", said) or re.search(r"\d+\.\d+(\.\d+)*", said)
     return found.group() if found else ""
 
 

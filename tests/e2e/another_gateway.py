@@ -12,22 +12,24 @@ OFFSET = 45
 
 
 class LimitedGateway(Gateway):
-    """A gateway with a section of limits."""
+    """A gateway with a section of limits, and domains below which buckets are hosts."""
 
     limits: Mapping[str, int] = MappingProxyType({})
+    domains: tuple[str, ...] = ()
 
     def settings(self) -> str:
+        domains = ", ".join(f'"{domain}"' for domain in self.domains)
         lines = [f"{name} = {value}" for name, value in self.limits.items()]
-        return super().settings() + "\n".join(["", "[limits]", *lines, ""])
+        return f"domains = [{domains}]\n" + super().settings() + "\n".join(["", "[limits]", *lines, ""])
 
     def s3(self, stack):
         return s3_client(stack, endpoint_url=self.url)
 
 
 @contextmanager
-def another_gateway(stack, **limits: int) -> Iterator[LimitedGateway]:
+def another_gateway(stack, domains: tuple[str, ...] = (), **limits: int) -> Iterator[LimitedGateway]:
     gateway = LimitedGateway(stack.layout, stack.account, "gateway-beside", port=stack.layout.port_base + OFFSET)
-    gateway.limits = limits
+    gateway.limits, gateway.domains = limits, domains
     gateway.prepare()
     gateway.start()
     try:

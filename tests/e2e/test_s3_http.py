@@ -8,6 +8,8 @@ import pytest
 
 from tests.support.s3_wire import code
 
+from .uploads import refused
+
 OLD = "Mon, 01 Jan 2024 00:00:00 GMT"
 REFUSED_BYTES = 10 << 20
 
@@ -61,6 +63,17 @@ def test_conditions_of_a_put(wire, key):
         assert wire.call("PUT", key, b"new", {"if-match": condition}).status in (412, 501), condition
     assert wire.call("GET", key).body == b"old"
     assert wire.call("PUT", key, b"new", {"if-match": tag}).status == 200
+
+
+def test_a_put_may_ask_for_another_etag(s3, bucket):
+    place = {"Bucket": bucket, "Key": "k"}
+    etag = s3.put_object(**place, Body=b"1", IfNoneMatch='"absent"')["ETag"]
+    assert refused(s3.put_object, **place, Body=b"2", IfNoneMatch=etag) == ("PreconditionFailed", 412)
+    s3.put_object(**place, Body=b"2", IfNoneMatch='"other"')
+    for condition in (etag, "*"):
+        absent = {"Bucket": bucket, "Key": "absent", "Body": b"", "IfMatch": condition}
+        assert refused(s3.put_object, **absent) == ("NoSuchKey", 404)
+    assert s3.get_object(**place)["Body"].read() == b"2"
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])

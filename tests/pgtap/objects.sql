@@ -1,6 +1,6 @@
 \ir setup.psql
 BEGIN;
-SELECT plan(42);
+SELECT plan(44);
 SELECT tap.namespace('tap-objects') AS ns \gset
 SELECT new_id AS a FROM tap.mkdir(:ns, :ns, 'a/') \gset
 SELECT new_id AS b FROM tap.mkdir(:ns, :ns, 'b/') \gset
@@ -36,6 +36,8 @@ SELECT is((SELECT code FROM tap.put(:ns, :a, 'c', condition => 'e2')), 'MT019', 
 SELECT is((SELECT code FROM tap.put(:ns, :a, 'c', condition => 'e1', etag => 'e2')), NULL, 'If-Match, this etag');
 SELECT is((SELECT code FROM tap.put(:ns, :a, 'c', condition => '*present')), NULL, 'If-Match: *');
 SELECT is((SELECT code FROM tap.put(:ns, :a, 'd', condition => '*present')), 'MT019', 'If-Match: * on none');
+SELECT is((SELECT code FROM tap.put(:ns, :a, 'c', condition => '!other')), NULL, 'If-None-Match: another etag');
+SELECT is((SELECT code FROM tap.put(:ns, :a, 'c', condition => '!etag')), 'MT019', 'If-None-Match: its etag');
 SELECT is((SELECT code FROM tap.put(:ns, :a, 'd', condition => 'e1')), 'MT019', 'If-Match on none');
 
 -- Two elements with one name in a batch run in the order given.

@@ -11,18 +11,21 @@ pub enum Precondition {
     Present,
     /// The key has an object with this etag: `If-Match: "…"`.
     Etag(String),
+    /// The key has no object, or one with another etag: `If-None-Match: "…"`.
+    OtherEtag(String),
 }
 
 impl Precondition {
     /// The text that `mantle.put_object` takes, which also enters the request's hash.
-    pub fn as_sql(&self) -> Option<&str> {
+    pub fn as_sql(&self) -> Option<String> {
         match self {
             Self::None => None,
-            Self::Absent => Some("*absent"),
-            Self::Present => Some("*present"),
+            Self::Absent => Some("*absent".into()),
+            Self::Present => Some("*present".into()),
             // No object has such an etag, and one that spells a keyword must not become it.
-            Self::Etag(etag) if etag.starts_with('*') => Some("*"),
-            Self::Etag(etag) => Some(etag),
+            Self::Etag(etag) if etag.starts_with(['*', '!']) => Some("*".into()),
+            Self::Etag(etag) => Some(etag.clone()),
+            Self::OtherEtag(etag) => Some(format!("!{etag}")),
         }
     }
 }
@@ -35,10 +38,12 @@ mod tests {
     fn an_etag_never_becomes_a_keyword() {
         let etag = |text: &str| Precondition::Etag(text.to_owned());
         assert_eq!(Precondition::None.as_sql(), None);
-        assert_eq!(etag("0123").as_sql(), Some("0123"));
-        for (keyword, sql) in [(Precondition::Absent, "*absent"), (Precondition::Present, "*present")] {
-            assert_eq!(keyword.as_sql(), Some(sql));
-            assert_eq!(etag(sql).as_sql(), Some("*"));
+        assert_eq!(etag("0123").as_sql().as_deref(), Some("0123"));
+        let other = Precondition::OtherEtag("0123".to_owned());
+        for (keyword, sql) in [(Precondition::Absent, "*absent"), (Precondition::Present, "*present"), (other, "!0123")]
+        {
+            assert_eq!(keyword.as_sql().as_deref(), Some(sql));
+            assert_eq!(etag(sql).as_sql().as_deref(), Some("*"));
         }
     }
 }

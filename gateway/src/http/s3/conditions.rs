@@ -189,7 +189,10 @@ impl Conditions {
                 list if list.iter().all(|tag| tag.is_weak) => Err(S3Error::new(S3ErrorCode::PreconditionFailed)),
                 _ => Err(not_offered("If-Match is offered with one etag only")),
             },
-            (None, Some(Tags::List(_))) => Err(not_offered("If-None-Match is offered with * only")),
+            (None, Some(Tags::List(list))) => match &list[..] {
+                [Tag { value, .. }] => Ok(Precondition::OtherEtag(value.clone())),
+                _ => Err(not_offered("If-None-Match is offered with * and with one etag only")),
+            },
             (Some(_), Some(_)) => Err(not_offered("If-Match and If-None-Match are not offered together")),
         }
     }

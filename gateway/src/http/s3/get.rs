@@ -27,6 +27,7 @@ use crate::{
 
 /// Marks an imported entry whose size was made up.
 const SIZE_HEADER: HeaderName = HeaderName::from_static("x-mantle-size");
+const TAG_COUNT: HeaderName = HeaderName::from_static("x-amz-tagging-count");
 /// MIME type of an object whose creator gave none, as in S3.
 const DEFAULT_TYPE: &str = "binary/octet-stream";
 const DIRECTORY_TYPE: &str = "application/x-directory";
@@ -112,6 +113,9 @@ fn describe(entry: &Entry, bytes: &Range<u64>, content_range: Option<String>) ->
     let mut headers = HeaderMap::new();
     if entry.synthetic {
         headers.insert(SIZE_HEADER, HeaderValue::from_static("synthetic"));
+    }
+    if let Some(count) = tagging::count(entry.user_metadata.as_ref()) {
+        headers.insert(TAG_COUNT, count.into());
     }
     (output, headers)
 }
@@ -210,7 +214,6 @@ impl S3Operations {
             last_modified: head.last_modified,
             metadata: head.metadata,
             parts_count: part.map(|part| part.parts as i32),
-            tag_count: tagging::count(entry.user_metadata.as_ref()),
             ..GetObjectOutput::default()
         };
         Ok(S3Response::with_headers(output, headers))

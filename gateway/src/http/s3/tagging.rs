@@ -56,8 +56,11 @@ fn check(tags: &Tags, max: usize) -> Result<(), S3Error> {
 }
 
 fn write(tags: &Tags) -> Option<String> {
+    // S3 answers them in the order of their keys.
+    let mut tags = tags.clone();
+    tags.sort();
     let mut text = form_urlencoded::Serializer::new(String::new());
-    text.extend_pairs(tags);
+    text.extend_pairs(&tags);
     (!tags.is_empty()).then(|| text.finish())
 }
 
