@@ -1,5 +1,5 @@
-"""Random operations of several clients, over two gateways, against a plain model: each client works below a prefix of its
-own, in directories that others empty and fill beside it. MANTLE_S3_MODEL_SEED repeats the choices.
+"""Random operations of several clients, over two gateways, against a plain model. Each client works below a prefix of
+its own, in directories that it fills and empties. MANTLE_S3_MODEL_SEED repeats the choices.
 """
 
 import hashlib

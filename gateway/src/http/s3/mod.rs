@@ -16,6 +16,8 @@ mod errors;
 mod framing;
 mod get;
 mod headers;
+#[cfg(test)]
+mod hostile;
 mod listing;
 mod metadata;
 mod multipart;

@@ -40,7 +40,7 @@ fn malformed(why: &str) -> S3Error {
 }
 
 /// The parts that a document names.
-fn parts(elements: &[Element]) -> Result<Vec<ChosenPart>, Refusal> {
+pub(in crate::http::s3) fn parts(elements: &[Element]) -> Result<Vec<ChosenPart>, Refusal> {
     let mut chosen: Vec<ChosenPart> = Vec::new();
     let (mut number, mut etag, mut checksum) = (None, None, None);
     for Element { path, text } in elements {

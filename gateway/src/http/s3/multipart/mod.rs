@@ -6,6 +6,8 @@ mod list;
 mod parts;
 
 pub(super) use self::complete::Target;
+#[cfg(test)]
+pub(super) use self::{complete::parts, parts::source_range};
 
 use s3s::{
     S3Response,

@@ -53,7 +53,7 @@ fn chosen(upload: &Upload) -> Option<(Algorithm, ChecksumKind)> {
 }
 
 /// `bytes=first-last`: both are demanded.
-fn source_range(headers: &HeaderMap) -> Result<Option<Range<u64>>, Refusal> {
+pub(in crate::http::s3) fn source_range(headers: &HeaderMap) -> Result<Option<Range<u64>>, Refusal> {
     let Some(value) = headers.get(SOURCE_RANGE) else { return Ok(None) };
     let number =
         |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u64>().ok()).flatten();
