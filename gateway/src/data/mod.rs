@@ -25,7 +25,7 @@ pub use self::digest::{
 };
 
 /// Larger objects are written in pieces of this size.
-const PIECE_BYTES: usize = 4 << 20;
+const PIECE_BYTES: usize = 1 << 20;
 /// First component of every locator.
 const OBJECTS: &str = "objects";
 

@@ -43,8 +43,8 @@ pub use self::{
     resolution::{LeasedPartition, ResolutionContext, ResolutionStart},
     rows::{Coded, Entry, Written, accepted, code_of},
     uploads::{
-        Attempt, Extent, NewPart, NewUpload, Part, PartOfObject, Sealing, SourceOfPart, SweptUpload, Upload, UploadId,
-        UploadState,
+        Attempt, Extent, NewPart, NewUpload, Part, PartOfObject, Sealed, Sealing, SourceOfPart, SweptUpload, Upload,
+        UploadId, UploadState,
     },
 };
 use self::{

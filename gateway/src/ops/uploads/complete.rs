@@ -1,16 +1,19 @@
 //! CompleteMultipartUpload (P53): seal the upload, put the object, finish the upload. Each step may be repeated, and after
 //! a crash between two of them anyone can find out how far the attempt came.
 
-use mantle_types::{Error, ErrorCode, Permission, Result};
+use mantle_types::{Error, ErrorCode, PartitionId, Permission, Result};
 use serde_json::Value;
 
-use super::{super::restarts::Restarts, checksum_of, no_such_upload};
+use super::{
+    super::{parents::Parent, restarts::Restarts},
+    checksum_of, no_such_upload,
+};
 use crate::{
     app::{Call, Gateway, OBJECT_MODE},
     data::{Algorithm, Checksum, ChecksumKind, KEPT_AS, checksum_of_parts, etag_of_parts},
     hash::RequestHash,
     ops::put_object::object_path,
-    store::{Attempt, NewObject, Part, Precondition, RequestClaim, Sealing, Upload, UploadState, accepted},
+    store::{Attempt, NewObject, Part, Precondition, RequestClaim, Sealed, Sealing, Upload, UploadState, accepted},
 };
 
 /// Most parts of an upload, as in S3.
@@ -137,6 +140,21 @@ fn strip(value: &str) -> &str {
     value.split_once('-').map_or(value, |(value, _)| value)
 }
 
+/// One call of CompleteMultipartUpload.
+struct Making<'a> {
+    call: &'a Call,
+    namespace: &'a str,
+    key: &'a str,
+    /// Name and parents of the key.
+    entry_name: &'a str,
+    parents: &'a [&'a str],
+    /// The upload's.
+    name: &'a str,
+    wanted: &'a Complete,
+    /// Of the chosen parts.
+    hash: i64,
+}
+
 impl Gateway {
     /// Makes the object of an upload. Repeated with the same parts, answers the same.
     pub async fn complete_upload(
@@ -150,114 +168,166 @@ impl Gateway {
         let path = object_path(key)?;
         let Some((entry_name, parents)) = path.split_last() else { return Err(ErrorCode::InvalidArgument.into()) };
         let hash = hash(namespace, key, name, wanted);
+        let making = Making { call, namespace, key, entry_name, parents, name, wanted, hash };
         let mut restarts = Restarts::default();
         loop {
-            let upload = self.upload(call, namespace, key, name).await?;
-            if upload.state == UploadState::Done {
-                let is_repeated = upload.list_hash == Some(hash);
-                return Ok(is_repeated.then(|| completed(&upload)).ok_or_else(no_such_upload)??);
-            }
-            let uploaded = self.store.list_parts(upload.id, 0, PARTS_MAX).await?;
-            let object = match assemble(&upload, &uploaded, wanted) {
-                Ok(object) => object,
-                // Its parts go with an upload that was ended meanwhile.
-                Err(invalid) => {
-                    return Err(self.upload(call, namespace, key, name).await.map_or_else(Into::into, |_| invalid));
-                }
-            };
-            check_expected(wanted, &upload, object.size, &object.checksum)?;
-            let parent = self.make_parents(call, namespace, parents, None).await?;
-            parent.directory.check_change(&call.caller)?;
-            let sealing = Sealing {
-                parts: &object.numbers,
-                etags: &object.etags,
-                list_hash: hash,
-                destination: parent.directory.pid(),
-                etag: &object.etag,
-                size: object.size,
-                checksum: &object.checksum.value,
-            };
-            let sealed = match self.store.seal_upload(upload.attempt, &sealing).await {
-                // Others parts are being made an object. If that takes long, whoever does it may have died.
-                Err(e) if e.code() == ErrorCode::UploadBusy => {
-                    restarts.again().await?;
-                    if restarts.0 > BUSY_RESTARTS && upload.state == UploadState::Sealed {
-                        self.settle(upload.attempt).await?;
-                    }
-                    continue;
-                }
-                sealed => sealed?,
-            };
-            let completed = || Completed { etag: object.etag.clone(), checksum: object.checksum.clone() };
-            if sealed.state == UploadState::Done {
-                return Ok(completed());
-            }
-            let attempt = sealed.attempt;
-            if attempt.destination != Some(sealing.destination) {
-                // An earlier attempt went to a directory that has moved away since, and may have come to its end there.
-                match self.settle(attempt).await? {
-                    Settled::Done => return Ok(completed()),
-                    Settled::Open => restarts.again().await?,
-                }
-                continue;
-            }
-            let claim = RequestClaim { principal: attempt.principal, ns: attempt.ns, request: attempt.request(), hash };
-            let answer = self
-                .with_new_id(|id| {
-                    let new = NewObject {
-                        name: entry_name.to_owned(),
-                        id,
-                        permission: Permission { owner: attempt.principal, group: upload.group, mode: OBJECT_MODE },
-                        size: object.size,
-                        etag: object.etag.clone(),
-                        content_type: upload.content_type.clone(),
-                        user_metadata: Some(with_checksum(upload.user_metadata.clone(), &object.checksum)),
-                        locator: upload.id.manifest(),
-                        precondition: wanted.precondition.clone(),
-                    };
-                    self.store.put_object.submit(claim, parent.directory.leased_partition(), new)
-                })
-                .await;
-            match answer.and_then(accepted) {
-                Ok(written) => {
-                    self.delete_replaced(&written).await;
-                    let finished = self.store.finish_upload(attempt).await;
-                    match finished {
-                        Ok(unused) => self.delete_all(unused).await,
-                        // The object is there. The next one who asks for the upload, or the sweeper, finishes it.
-                        Err(error) => tracing::warn!(%error, "could not finish an upload"),
-                    }
-                    if let Some((key, made)) = &parent.made {
-                        self.index.await_written(namespace, *key, made).await?;
-                    }
-                    return Ok(completed());
-                }
-                // The object may have been put, or may still be.
-                Err(e) if matches!(e.code(), ErrorCode::UnknownOutcome | ErrorCode::DatabaseUnavailable) => {
-                    return Err(e.into());
-                }
-                Err(e) => {
-                    let settled = self.settle(attempt).await?;
-                    match (settled, e.code()) {
-                        (Settled::Done, _) => return Ok(completed()),
-                        // Another one has ended this attempt.
-                        (Settled::Open, ErrorCode::RequestMismatch) => restarts.again().await?,
-                        (Settled::Open, ErrorCode::IsDirectory) => {
-                            let directory = parent.directory;
-                            match self.prune_ghost(directory.ns, directory.pid(), entry_name).await? {
-                                true => restarts.again().await?,
-                                false => return Err(e.into()),
-                            }
-                        }
-                        (Settled::Open, ErrorCode::PreconditionFailed) => {
-                            let why = self.explain_failure(call, namespace, key, &wanted.precondition, e).await;
-                            return Err(why.into());
-                        }
-                        (Settled::Open, _) => restarts.after(self, e).await?,
-                    }
-                }
+            if let Some(completed) = self.try_to_complete(&making, &mut restarts).await? {
+                return Ok(completed);
             }
         }
+    }
+
+    /// One pass through the steps; `None` if they have to be gone through again.
+    async fn try_to_complete(
+        &self,
+        making: &Making<'_>,
+        restarts: &mut Restarts,
+    ) -> Result<Option<Completed>, CompleteError> {
+        let Making { call, namespace, key, name, wanted, hash, .. } = *making;
+        let upload = self.upload(call, namespace, key, name).await?;
+        if upload.state == UploadState::Done {
+            let is_repeated = upload.list_hash == Some(hash);
+            return Ok(is_repeated.then(|| completed(&upload)).ok_or_else(no_such_upload)?.map(Some)?);
+        }
+        let uploaded = self.store.list_parts(upload.id, 0, PARTS_MAX).await?;
+        let object = match assemble(&upload, &uploaded, wanted) {
+            Ok(object) => object,
+            // Its parts go with an upload that was ended meanwhile.
+            Err(invalid) => {
+                return Err(self.upload(call, namespace, key, name).await.map_or_else(Into::into, |_| invalid));
+            }
+        };
+        check_expected(wanted, &upload, object.size, &object.checksum)?;
+        let parent = self.make_parents(call, namespace, making.parents, None).await?;
+        parent.directory.check_change(&call.caller)?;
+        let destination = parent.directory.pid();
+        let Some(sealed) = self.seal(making, &upload, &object, destination, restarts).await? else { return Ok(None) };
+        let is_done = match sealed.attempt.destination {
+            _ if sealed.state == UploadState::Done => true,
+            Some(sealed_for) if sealed_for == destination => {
+                self.put_completed(making, &upload, &object, &parent, sealed.attempt, restarts).await?
+            }
+            // An earlier attempt went to a directory that has moved away since, and may have come to its end there.
+            _ => self.is_settled(sealed.attempt, restarts).await?,
+        };
+        Ok(is_done.then(|| Completed { etag: object.etag.clone(), checksum: object.checksum.clone() }))
+    }
+
+    /// The first step; `None` if another call is making an object of other parts.
+    async fn seal(
+        &self,
+        making: &Making<'_>,
+        upload: &Upload,
+        object: &Assembled<'_>,
+        destination: PartitionId,
+        restarts: &mut Restarts,
+    ) -> Result<Option<Sealed>> {
+        let sealing = Sealing {
+            parts: &object.numbers,
+            etags: &object.etags,
+            list_hash: making.hash,
+            destination,
+            etag: &object.etag,
+            size: object.size,
+            checksum: &object.checksum.value,
+        };
+        match self.store.seal_upload(upload.attempt, &sealing).await {
+            // If that takes long, whoever does it may have died.
+            Err(e) if e.code() == ErrorCode::UploadBusy => {
+                restarts.again().await?;
+                if restarts.0 > BUSY_RESTARTS && upload.state == UploadState::Sealed {
+                    self.settle(upload.attempt).await?;
+                }
+                Ok(None)
+            }
+            sealed => sealed.map(Some),
+        }
+    }
+
+    /// The second and the third step; `false` if they have to be gone through again.
+    async fn put_completed(
+        &self,
+        making: &Making<'_>,
+        upload: &Upload,
+        object: &Assembled<'_>,
+        parent: &Parent,
+        attempt: Attempt,
+        restarts: &mut Restarts,
+    ) -> Result<bool> {
+        let (principal, ns, request) = (attempt.principal, attempt.ns, attempt.request());
+        let claim = RequestClaim { principal, ns, request, hash: making.hash };
+        let answer = self
+            .with_new_id(|id| {
+                let new = NewObject {
+                    name: making.entry_name.to_owned(),
+                    id,
+                    permission: Permission { owner: principal, group: upload.group, mode: OBJECT_MODE },
+                    size: object.size,
+                    etag: object.etag.clone(),
+                    content_type: upload.content_type.clone(),
+                    user_metadata: Some(with_checksum(upload.user_metadata.clone(), &object.checksum)),
+                    locator: upload.id.manifest(),
+                    precondition: making.wanted.precondition.clone(),
+                };
+                self.store.put_object.submit(claim, parent.directory.leased_partition(), new)
+            })
+            .await;
+        match answer.and_then(accepted) {
+            Ok(written) => {
+                self.delete_replaced(&written).await;
+                match self.store.finish_upload(attempt).await {
+                    Ok(unused) => self.delete_all(unused).await,
+                    // The object is there. The next one who asks for the upload, or the sweeper, finishes it.
+                    Err(error) => tracing::warn!(%error, "could not finish an upload"),
+                }
+                if let Some((key, made)) = &parent.made {
+                    self.index.await_written(making.namespace, *key, made).await?;
+                }
+                Ok(true)
+            }
+            // The object may have been put, or may still be.
+            Err(e) if matches!(e.code(), ErrorCode::UnknownOutcome | ErrorCode::DatabaseUnavailable) => Err(e),
+            Err(e) => self.after_refused_put(making, parent, attempt, e, restarts).await,
+        }
+    }
+
+    /// The object was not put, as far as this call knows. `true` if another one has put it, `false` to go on.
+    async fn after_refused_put(
+        &self,
+        making: &Making<'_>,
+        parent: &Parent,
+        attempt: Attempt,
+        refusal: Error,
+        restarts: &mut Restarts,
+    ) -> Result<bool> {
+        if self.settle(attempt).await? == Settled::Done {
+            return Ok(true);
+        }
+        let Making { call, namespace, key, wanted, .. } = *making;
+        match refusal.code() {
+            // Another one has ended this attempt.
+            ErrorCode::RequestMismatch => restarts.again().await?,
+            ErrorCode::IsDirectory => {
+                let directory = parent.directory;
+                match self.prune_ghost(directory.ns, directory.pid(), making.entry_name).await? {
+                    true => restarts.again().await?,
+                    false => return Err(refusal),
+                }
+            }
+            ErrorCode::PreconditionFailed => {
+                return Err(self.explain_failure(call, namespace, key, &wanted.precondition, refusal).await);
+            }
+            _ => restarts.after(self, refusal).await?,
+        }
+        Ok(false)
+    }
+
+    /// Settles an attempt; `true` if the object was put, otherwise after a pause.
+    async fn is_settled(&self, attempt: Attempt, restarts: &mut Restarts) -> Result<bool> {
+        if self.settle(attempt).await? == Settled::Done {
+            return Ok(true);
+        }
+        restarts.again().await.map(|()| false)
     }
 
     /// Brings an attempt to its end, whoever began it: the object was put, or it never will be.
