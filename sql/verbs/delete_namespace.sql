@@ -1,27 +1,9 @@
 --- The directories of a namespace that has only implicit ones, and no more than a batch may latch; otherwise NULL
 -- Their order does not matter, because all are removed in one transaction.
 CREATE FUNCTION mantle.removable_directories(p_root bigint) RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    v_all bigint[] := ARRAY[p_root];
-    v_level bigint[] := ARRAY[p_root];
+DECLARE v_all bigint[] := mantle.prunable_directories(p_root, 500);
 BEGIN
-    LOOP
-        -- Selects a column, because Citus keeps no result of a subquery without columns.
-        IF EXISTS (SELECT m.pid FROM mantle.meta m
-                    WHERE m.pid = ANY (v_level) AND m.name < '/' AND m.explicit IS DISTINCT FROM false)
-           OR EXISTS (SELECT m.pid FROM mantle.meta m
-                       WHERE m.pid = ANY (v_level) AND m.name >= '0' AND m.explicit IS DISTINCT FROM false) THEN
-            RETURN NULL;
-        END IF;
-        v_level := ARRAY(
-            SELECT m.id FROM mantle.meta m WHERE m.pid = ANY (v_level) AND m.explicit IS NOT NULL LIMIT 512);
-        EXIT WHEN cardinality(v_level) = 0;
-        v_all := v_all || v_level;
-        IF cardinality(v_all) > 500 THEN
-            RETURN NULL;
-        END IF;
-    END LOOP;
-    RETURN v_all;
+    RETURN CASE WHEN p_root = ANY (v_all) THEN v_all END;
 END $$;
 
 --- gateway: Removes a namespace that has only implicit directories; {not_empty} otherwise
