@@ -64,7 +64,8 @@ def version(client: Client, endpoint: Endpoint) -> str:
         return ""
     folder = FOLDER / "installed" / re.sub(r"\W+", "-", client.name)
     said = client.run(client.version, endpoint, folder, bucket="")
-    found = re.search(r"RELEASE\.[\w-]+", said) or re.search(r"\d+\.\d+(\.\d+)*", said)
+    first = said.strip().splitlines()[0] if said.strip() else ""
+    found = re.search(r"RELEASE\.[\w-]+", first) or re.search(r"\d+\.\d+(\.\d+)*", first)
     return found.group() if found else ""
 
 
