@@ -93,6 +93,8 @@ SET mantle.delta_records = always;
 SELECT mantle.put_object('{{5}}', '{{1024}}', '{{1025}}', '{{sea.jpg}}', '{{1028}}', '{{7}}', '{{8}}',
                          '{{420}}', '{{250}}', '{{s2}}', '{{image/jpeg}}', '{{NULL}}', '{{blob-1}}',
                          '{{NULL}}', '{{{0}5}}', '{{5}}');
+SELECT mantle.create_upload_delegated(1030, 1024, 'album/new.jpg', 7, 8, NULL, NULL, NULL, 'FULL_OBJECT');
+SELECT mantle.put_part_delegated(1030, 1024, 1, 's3', 'c', '{{blob-2}}', '{{0}}', '{{5}}', false, NULL);
 SELECT mantle.remove_tree(5, 1024, 1024, 'old/', 1026, 1, 0, 44, '{0}6', 6, '{0}7', NULL,
                           mantle.prove(1, 0, 44, 5, 1024, '{0}6', 1024, 'old/', 1026, 1, '', 0));
 SELECT mantle.abort_rename(5, 1024, '{0}8', 45);
