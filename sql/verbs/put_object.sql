@@ -1,8 +1,8 @@
 -- Creates or overwrites objects. The fast path makes new ones (extension/src/verbs/fast_path.rs); this file is the
 -- fallback. Both latch pids shared and names exclusively, so what is read of an entry stays true until the commit.
 
---- Whether a condition of a put holds for the object that is there: `*absent`, `*present`, an etag, an etag that it has
---- not after `!`, or NULL for none
+--- Whether a condition of a put holds for the object that is there: `*absent`, `*present`, the etag that it must have, `!`
+--- and an etag that it must not have, or NULL for none
 CREATE FUNCTION mantle.holds(p_condition text, p_id bigint, p_etag text) RETURNS boolean
 LANGUAGE sql IMMUTABLE RETURN CASE
     WHEN p_condition = '*absent' THEN p_id IS NULL

@@ -58,9 +58,8 @@ class Client:
             self.install(folder)
             done.touch()
 
-    def run(self, words: list[str], endpoint: Endpoint, home: Path, stdin: Path | None = None, **values: str) -> str:
-        """One command; answers what it printed. `home`: where the client is installed."""
-        folder = home
+    def run(self, words: list[str], endpoint: Endpoint, folder: Path, stdin: Path | None = None, **values: str) -> str:
+        """One command; answers what it printed. `folder`: where the client is installed."""
         filled = [word.format(home=folder, endpoint=endpoint, programs=PROGRAMS, **values) for word in words]
         home = folder / "home"
         home.mkdir(exist_ok=True)

@@ -2,7 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import botocore.exceptions
 import psycopg
@@ -74,19 +74,21 @@ def killed_before_the_put(stack, sql, holder, bucket: str, upload: dict, parts: 
 def killed_after_the_put(stack, sql, holder, bucket: str, upload: dict, parts: list[dict]) -> None:
     ns = sql.execute("SELECT n.ns FROM mantle.namespaces n WHERE n.name = %s", (bucket,)).fetchone()[0]
     number = int(upload["UploadId"], 16)
-    with another_gateway(stack) as gateway, connect_as(stack, "postgres", "superuser") as second:
-        with second.transaction():
-            with holder.transaction():
-                holder.execute("SELECT mantle.latch_entries(ARRAY[%s]::bigint[], ARRAY['k'], NULL)", (ns,))
-                ending = completing(stack, bucket, gateway, upload, parts)
-                ending.__enter__()
-                await_waiter(sql, holder)
-                second.execute("SELECT mantle.latch_pids(ARRAY[%s]::bigint[], '{}')", (number,))
-            waiting = await_waiter(sql, second)
-            gateway.process.kill()
-            second.execute("SELECT pg_terminate_backend(%s)", (waiting,))
-            wait_until(lambda: waiter(sql, second) is None, "the end of the session", BOUND_S)
-        ending.__exit__(None, None, None)
+    with (
+        ExitStack() as ending,
+        another_gateway(stack) as gateway,
+        connect_as(stack, "postgres", "superuser") as second,
+        second.transaction(),
+    ):
+        with holder.transaction():
+            holder.execute("SELECT mantle.latch_entries(ARRAY[%s]::bigint[], ARRAY['k'], NULL)", (ns,))
+            ending.enter_context(completing(stack, bucket, gateway, upload, parts))
+            await_waiter(sql, holder)
+            second.execute("SELECT mantle.latch_pids(ARRAY[%s]::bigint[], '{}')", (number,))
+        waiting = await_waiter(sql, second)
+        gateway.process.kill()
+        second.execute("SELECT pg_terminate_backend(%s)", (waiting,))
+        wait_until(lambda: waiter(sql, second) is None, "the end of the session", BOUND_S)
     assert state_of(sql, upload) == "sealed"
 
 

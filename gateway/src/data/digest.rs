@@ -9,6 +9,7 @@ use s3s::{
     TrailingHeaders,
     crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme},
 };
+use serde_json::{Map, Value};
 use xxhash_rust::{xxh3::Xxh3, xxh64::Xxh64};
 
 /// The checksums that S3 has.
@@ -220,6 +221,18 @@ pub struct Checksum {
     pub algorithm: Algorithm,
     /// Base64.
     pub value: String,
+}
+
+impl Checksum {
+    /// An object's metadata with its checksum.
+    pub fn kept_with(&self, metadata: Option<Value>) -> Value {
+        let mut map = match metadata {
+            Some(Value::Object(map)) => map,
+            _ => Map::new(),
+        };
+        map.insert(format!("{KEPT_AS}{}", self.algorithm.name()), Value::String(self.value.clone()));
+        Value::Object(map)
+    }
 }
 
 #[derive(Clone, Debug)]

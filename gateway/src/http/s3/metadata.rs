@@ -51,16 +51,6 @@ pub(super) fn of_put(input: &PutObjectInput) -> Result<Option<Value>, S3Error> {
     Ok((!map.is_empty()).then_some(Value::Object(map)))
 }
 
-/// Metadata with the checksum of the bytes.
-pub(super) fn with_checksum(metadata: Option<Value>, checksum: &Checksum) -> Value {
-    let mut map = match metadata {
-        Some(Value::Object(map)) => map,
-        _ => Map::new(),
-    };
-    map.insert(format!("{KEPT_AS}{}", checksum.algorithm.name()), Value::String(checksum.value.clone()));
-    Value::Object(map)
-}
-
 /// The checksum that is kept with an object; older objects have none.
 pub(super) fn checksum(kept: Option<&Value>) -> Option<Checksum> {
     kept?.as_object()?.iter().find_map(|(name, value)| {

@@ -90,7 +90,7 @@ impl S3Operations {
             return Err(incomplete());
         }
         let Checksums { md5, checksum } = received.stored.checksums.clone();
-        let user_metadata = Some(metadata::with_checksum(user_metadata, &checksum));
+        let user_metadata = Some(checksum.kept_with(user_metadata));
         let put = PutObject { content_type: input.content_type.clone(), user_metadata, precondition };
         self.mutate(call, |gateway, call| async move { gateway.put_object(&call, &bucket, &key, put, received).await })
             .await?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::{
     Router,
     body::Body,
-    http::{Extensions, HeaderMap, Method, Request, StatusCode, Uri, header},
+    http::{Extensions, HeaderMap, Method, Request, Response, StatusCode, Uri, header},
 };
 use mantle_types::Caller;
 use s3s::{
@@ -163,14 +163,13 @@ impl Route {
         document::elements(&read, elements)
     }
 
-    async fn s3(&self, request: S3Request<s3s::Body>, caller: Caller) -> S3Result<S3Response<s3s::Body>> {
+    async fn s3(&self, mut request: S3Request<s3s::Body>, caller: Caller) -> S3Result<S3Response<s3s::Body>> {
         let (operation, conditions) = self.check(&request)?;
         let context = RequestContext::of(&request.extensions, &request.headers);
         let refused = |error: Refusal| error.into_s3(context.id());
         let style = request.extensions.get();
         let owned = self.operations.check_owner(&request.uri, &request.headers, style).await;
         owned.map_err(|error| refused(error.into()))?;
-        let mut request = request;
         if unset::is_unset(operation.name) || operation.name == "RenameObject" {
             let call = context.call(caller).map_err(|error| refused(error.into()))?;
             let body = std::mem::take(&mut request.input);
@@ -221,25 +220,34 @@ impl Route {
             tracing::error!(?cause, "the S3 dispatch failed");
             s3_error!(InternalError)
         })?;
-        let (parts, body) = answer.into_parts();
-        let mut converted = S3Response::with_status(body, parts.status);
-        converted.headers = parts.headers;
-        converted.extensions = parts.extensions;
-        // `s3s` answers HEAD with 200 in any case.
-        if operation.is_read() && parts.status.is_success() && converted.headers.contains_key(header::CONTENT_RANGE) {
-            converted.status = Some(StatusCode::PARTIAL_CONTENT);
-        }
-        // Its etag alone has no quotes in S3.
-        if operation.name == "GetObjectAttributes" {
-            rewrite(&mut converted, |text| text.replace("<ETag>\"", "<ETag>").replace("\"</ETag>", "</ETag>"));
-        }
-        if parts.status == StatusCode::PRECONDITION_FAILED
-            && let Some(condition) = failed.first_name()
-        {
-            name_condition(&mut converted, condition);
-        }
-        Ok(converted)
+        Ok(corrected(answer, operation, failed.first_name()))
     }
+}
+
+/// The answer of `s3s`, changed where S3 answers otherwise. `condition`: the first of the request.
+fn corrected(
+    answer: Response<s3s::Body>,
+    operation: &Operation,
+    condition: Option<&'static str>,
+) -> S3Response<s3s::Body> {
+    let (parts, body) = answer.into_parts();
+    let mut converted = S3Response::with_status(body, parts.status);
+    converted.headers = parts.headers;
+    converted.extensions = parts.extensions;
+    // `s3s` answers HEAD with 200 in any case.
+    if operation.is_read() && parts.status.is_success() && converted.headers.contains_key(header::CONTENT_RANGE) {
+        converted.status = Some(StatusCode::PARTIAL_CONTENT);
+    }
+    // Its etag alone has no quotes in S3.
+    if operation.name == "GetObjectAttributes" {
+        rewrite(&mut converted, |text| text.replace("<ETag>\"", "<ETag>").replace("\"</ETag>", "</ETag>"));
+    }
+    if parts.status == StatusCode::PRECONDITION_FAILED
+        && let Some(condition) = condition
+    {
+        name_condition(&mut converted, condition);
+    }
+    converted
 }
 
 /// The answer of a condition that failed; any other error stays one.

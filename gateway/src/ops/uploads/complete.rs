@@ -2,7 +2,6 @@
 //! a crash between two of them anyone can find out how far the attempt came.
 
 use mantle_types::{Error, ErrorCode, PartitionId, Permission, Result};
-use serde_json::Value;
 
 use super::{
     super::{parents::Parent, restarts::Restarts},
@@ -10,14 +9,14 @@ use super::{
 };
 use crate::{
     app::{Call, Gateway, OBJECT_MODE},
-    data::{Algorithm, Checksum, ChecksumKind, KEPT_AS, checksum_of_parts, etag_of_parts},
+    data::{Algorithm, Checksum, ChecksumKind, checksum_of_parts, etag_of_parts},
     hash::RequestHash,
     ops::put_object::object_path,
     store::{Attempt, NewObject, Part, Precondition, RequestClaim, Sealed, Sealing, Upload, UploadState, accepted},
 };
 
-/// Most parts of an upload, as in S3.
-const PARTS_MAX: i32 = 10_000;
+/// Most parts of an upload, and the highest number of one, as in S3.
+pub const PARTS_MAX: i32 = 10_000;
 /// How often a call looks again before it ends another one's attempt.
 const BUSY_RESTARTS: u32 = 2;
 /// Smallest part that is not the last, as in S3.
@@ -265,7 +264,7 @@ impl Gateway {
                     size: object.size,
                     etag: object.etag.clone(),
                     content_type: upload.content_type.clone(),
-                    user_metadata: Some(with_checksum(upload.user_metadata.clone(), &object.checksum)),
+                    user_metadata: Some(object.checksum.kept_with(upload.user_metadata.clone())),
                     locator: upload.id.manifest(),
                     precondition: making.wanted.precondition.clone(),
                 };
@@ -376,13 +375,4 @@ fn completed(upload: &Upload) -> Result<Completed> {
         return Err(ErrorCode::Internal.into());
     };
     Ok(Completed { etag, checksum: Checksum { algorithm, value } })
-}
-
-fn with_checksum(metadata: Option<Value>, checksum: &Checksum) -> Value {
-    let mut map = match metadata {
-        Some(Value::Object(map)) => map,
-        _ => serde_json::Map::new(),
-    };
-    map.insert(format!("{KEPT_AS}{}", checksum.algorithm.name()), Value::String(checksum.value.clone()));
-    Value::Object(map)
 }

@@ -51,47 +51,51 @@ impl Gateway {
         root.check(&call.caller, Access::Read)?;
         let principal = (!self.sees_all_uploads(call, namespace).await?).then_some(call.caller.uid);
         let mut page = UploadsPage::default();
-        let after_id = match &query.after_name {
-            // S3 ignores a name without a key.
-            Some(name) if !query.after_key.is_empty() => upload_id(name)?.0,
-            _ if query.after_key.is_empty() => 0,
-            _ => NO_MORE,
-        };
-        let (mut after_key, mut after_id) = (query.after_key.clone(), after_id);
-        // A marker that is a common prefix stands for everything below it.
-        let is_below = |prefix: &str| !query.delimiter.is_empty() && prefix.ends_with(&query.delimiter);
-        if is_below(&query.after_key) {
-            (after_key, after_id) = (last_below(&query.after_key), NO_MORE);
-        }
+        let mut after = start(query)?;
         while page.next.is_none() {
             let room = query.limit - page.uploads.len() - page.common_prefixes.len() + 1;
-            let found =
-                self.store.list_uploads(root.ns, &query.prefix, (&after_key, after_id), principal, room).await?;
+            let found = self.store.list_uploads(root.ns, &query.prefix, (&after.0, after.1), principal, room).await?;
             let is_last = found.len() < room;
-            let mut skipped = false;
             for upload in found {
+                // The last common prefix stands for it.
+                if (upload.key.as_str(), upload.id.0) <= (after.0.as_str(), after.1) {
+                    continue;
+                }
                 if page.uploads.len() + page.common_prefixes.len() == query.limit {
                     page.next = Some(end_of(&page));
                     break;
                 }
                 match common_prefix(&upload.key, query) {
                     Some(prefix) => {
-                        (after_key, after_id) = (last_below(&prefix), NO_MORE);
+                        after = (last_below(&prefix), NO_MORE);
                         page.common_prefixes.push(prefix);
-                        skipped = true;
-                        break;
                     }
                     None => {
-                        (after_key, after_id) = (upload.key.clone(), upload.id.0);
+                        after = (upload.key.clone(), upload.id.0);
                         page.uploads.push(listed(upload)?);
                     }
                 }
             }
-            if is_last && !skipped {
+            if is_last {
                 break;
             }
         }
         Ok(page)
+    }
+}
+
+/// The key and the id after which a page begins.
+fn start(query: &UploadsQuery) -> Result<(String, i64)> {
+    let id = match &query.after_name {
+        // S3 ignores a name without a key.
+        Some(name) if !query.after_key.is_empty() => upload_id(name)?.0,
+        _ if query.after_key.is_empty() => 0,
+        _ => NO_MORE,
+    };
+    // A marker that is a common prefix stands for everything below it.
+    match !query.delimiter.is_empty() && query.after_key.ends_with(&query.delimiter) {
+        true => Ok((last_below(&query.after_key), NO_MORE)),
+        false => Ok((query.after_key.clone(), id)),
     }
 }
 

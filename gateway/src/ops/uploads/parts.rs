@@ -154,18 +154,19 @@ impl Gateway {
 
     /// The parts of an upload after a number, in order, and whether there are more.
     pub async fn list_parts(&self, upload: &Upload, after: i32, limit: usize) -> Result<(Vec<Part>, bool)> {
-        let mut parts = self.store.list_parts(upload.id, after, limit as i32 + 1).await?;
-        let is_truncated = parts.len() > limit;
-        parts.truncate(limit);
-        Ok((parts, is_truncated))
+        self.page_of_parts(upload.id, after, limit).await
     }
 
     /// The same of an object that was uploaded in parts; `None` for any other.
     pub async fn parts_of_object(&self, entry: &Entry, after: i32, limit: usize) -> Result<Option<(Vec<Part>, bool)>> {
         let Some(manifest) = entry.locator.as_deref().and_then(UploadId::of_manifest) else { return Ok(None) };
-        let mut parts = self.store.list_parts(manifest, after, limit as i32 + 1).await?;
+        self.page_of_parts(manifest, after, limit).await.map(Some)
+    }
+
+    async fn page_of_parts(&self, upload: UploadId, after: i32, limit: usize) -> Result<(Vec<Part>, bool)> {
+        let mut parts = self.store.list_parts(upload, after, limit as i32 + 1).await?;
         let is_truncated = parts.len() > limit;
         parts.truncate(limit);
-        Ok(Some((parts, is_truncated)))
+        Ok((parts, is_truncated))
     }
 }

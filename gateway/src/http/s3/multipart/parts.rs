@@ -29,11 +29,10 @@ use crate::{
     app::Call,
     data::{Algorithm, ChecksumKind, Checksums},
     http::header_text,
-    ops::uploads::PartSource,
+    ops::uploads::{PARTS_MAX, PartSource},
     store::{Entry, Upload},
 };
 
-const PARTS_MAX: i32 = 10_000;
 const SOURCE_RANGE: &str = "x-amz-copy-source-range";
 
 pub(super) fn check_number(number: i32) -> Result<i32, Refusal> {
