@@ -13,8 +13,13 @@ FILLER = "/filler"
 BOUND_S = 60
 
 
-def etcdctl(cluster: Cluster, *arguments: str, text: str | None = None) -> subprocess.CompletedProcess:
+def etcdctl(
+    cluster: Cluster, *arguments: str, text: str | None = None, endpoint: str | None = None
+) -> subprocess.CompletedProcess:
+    """`endpoint`: the only member to ask, for commands that one of them has to answer."""
     variables = {key: value for key, value in environment.variables(cluster).items() if key.startswith("ETCDCTL_")}
+    if endpoint:
+        variables["ETCDCTL_ENDPOINTS"] = endpoint
     return subprocess.run(
         ["etcdctl", *arguments], input=text, capture_output=True, text=True, check=False, timeout=BOUND_S,
         env={**os.environ, **variables},

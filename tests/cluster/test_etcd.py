@@ -51,8 +51,27 @@ def test_etcd_out_of_space(cluster: Cluster, ns: str, probes: dict[int, list[Pro
     assert_nothing_is_lost(cluster, ns, load.acknowledged)
 
 
+def make_leader(cluster: Cluster, name: str) -> None:
+    members = json.loads(etcdctl(cluster, "member", "list", "-w", "json").stdout)["members"]
+    numbers = {member["name"]: member["ID"] for member in members}
+    urls = {member["ID"]: member["clientURLs"][0] for member in members}
+    (leading,) = leaders(cluster)
+    if leading != numbers[name]:
+        done = etcdctl(cluster, "move-leader", f"{numbers[name]:x}", endpoint=urls[leading])
+        assert done.returncode == 0, done.stderr
+        wait_until(lambda: leaders(cluster) == {numbers[name]}, f"{name} to lead", BOUND_S)
+
+
+def leaders(cluster: Cluster) -> set[int]:
+    """Who leads, by each member's word."""
+    statuses = json.loads(etcdctl(cluster, "endpoint", "status", "-w", "json").stdout)
+    return {status["Status"]["leader"] for status in statuses}
+
+
 def test_a_lost_etcd_member_is_replaced(cluster: Cluster) -> None:
+    """It led: what the others still send to it has no answer."""
     member = cluster.etcd[-1]
+    make_leader(cluster, member.name)
     member.process.kill()
     shutil.rmtree(member.data)
     words = {"MEMBER": member.name, "ADDRESS": member.host.address}
