@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from stack.poll import wait_until
+from tests.support.sql_wrappers import put_at_beginning
 
 from .another_gateway import another_gateway
 from .clients import connect_as
@@ -16,6 +17,7 @@ from .uploads import PART, begin, complete, etag_of, files, pieces, put, refused
 
 BOUND_S = 30.0
 ROUNDS = 12
+HELD = 4712  # an advisory lock
 # The shortest grace that a gateway accepts.
 QUICK = {"orphan_grace_ms": 20_000, "sweep_interval_ms": 200, "read_grace_ms": 1}
 
@@ -185,6 +187,39 @@ def test_two_completes_with_different_parts(stack, s3, bucket):
             ends = [end.result(BOUND_S) for end in asked]
             assert ends.count("done") == 1 and set(ends) <= {"done", "NoSuchUpload", "OperationAborted"}, ends
             assert s3.get_object(Bucket=bucket, Key=key)["Body"].read() == bodies[ends.index("done")]
+
+
+@contextmanager
+def first_read_waits(sql):
+    """Calls read the upload's row, and go on when the block ends."""
+    (whole,) = sql.execute("SELECT pg_get_functiondef('mantle.upload'::regproc)").fetchone()
+    read = "RETURN QUERY SELECT * FROM mantle.uploads u WHERE u.id = p_upload AND u.ns = p_ns;"
+    waiting = f"{read} PERFORM pg_advisory_xact_lock_shared({HELD}); RETURN;"
+    sql.execute("SELECT pg_advisory_lock(%s)", (HELD,))
+    try:
+        put_at_beginning(sql, "upload", "test_s3_multipart_crash", waiting)
+        yield
+    finally:
+        sql.execute(whole)
+        sql.execute("SELECT pg_advisory_unlock_all()")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("chosen", "answer"), [(0, "done"), (1, "NoSuchUpload")], ids=["the same", "other parts"])
+def test_an_upload_ends_between_two_reads_of_a_complete(stack, superuser, holder, s3, bucket, chosen, answer):
+    """The first read sees it unfinished; the second finds no part that the object does not have."""
+    bodies = [b"one", b"another"]
+    upload = begin(s3, bucket, "k")
+    parts = put(s3, upload, bodies)
+    killed_after_the_put(stack, superuser, holder, bucket, upload, parts[:1])
+    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = %s"
+    with ThreadPoolExecutor(1) as pool:
+        with first_read_waits(superuser):
+            late = pool.submit(attempt, complete, s3, upload, [parts[chosen]])
+            wait_until(lambda: superuser.execute(waiting, (HELD,)).fetchone()[0], "the first read", BOUND_S)
+            holder.execute("SELECT mantle.finish_upload_delegated(%s, 0)", (int(upload["UploadId"], 16),))
+        assert late.result(BOUND_S) == answer
+    assert s3.get_object(Bucket=bucket, Key="k")["Body"].read() == bodies[0]
 
 
 def test_the_same_complete_twice_at_once(stack, s3, bucket):

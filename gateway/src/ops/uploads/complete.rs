@@ -191,10 +191,11 @@ impl Gateway {
         let uploaded = self.store.list_parts(upload.id, 0, PARTS_MAX).await?;
         let object = match assemble(&upload, &uploaded, wanted) {
             Ok(object) => object,
-            // Its parts go with an upload that was ended meanwhile.
-            Err(invalid) => {
-                return Err(self.upload(call, namespace, key, name).await.map_or_else(Into::into, |_| invalid));
-            }
+            // Parts go when an upload ends, which it may have done meanwhile.
+            Err(invalid) => match self.upload(call, namespace, key, name).await?.state {
+                UploadState::Done => return Ok(None),
+                _ => return Err(invalid),
+            },
         };
         check_expected(wanted, &upload, object.size, &object.checksum)?;
         let parent = self.make_parents(call, namespace, making.parents, None).await?;
