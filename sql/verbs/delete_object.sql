@@ -19,6 +19,9 @@ BEGIN
     IF v_old.id IS NULL THEN
         v_new.code := '{not_found}';
         RETURN v_new;
+    ELSIF v_old.id <> p_id OR v_old.version <> p_version THEN
+        v_new.code := '{precondition_failed}';
+        RETURN v_new;
     END IF;
     IF NOT mantle.record_request(
         p_principal, p_ns, p_request, p_hash, 'delete_object', p_pid, v_old.id, v_old.version) THEN
@@ -32,7 +35,8 @@ BEGIN
     RETURN v_new;
 END $$;
 
---- gateway: Deletes objects; answers the data locator that is no longer used
+--- gateway: Deletes objects; answers the data locator that is no longer used. {precondition_failed} if an object has another
+--- id or version than given
 CREATE FUNCTION mantle.delete_object({delete_object.parameters} DEFAULT NULL)
 RETURNS TABLE (ord int, {delete_object.answer})
 LANGUAGE plpgsql VOLATILE {as_owner} SET plan_cache_mode = force_generic_plan AS $$

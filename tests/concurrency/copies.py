@@ -15,7 +15,7 @@ FOUND = "SELECT m.id, m.version FROM mantle.meta m WHERE m.pid = %s AND m.name =
 LOCATOR = "SELECT m.locator, m.shared FROM mantle.meta m WHERE m.pid = %s AND m.name = %s AND m.ts = 0"
 DELETE = (
     "SELECT code, old_locator FROM mantle.delete_object(ARRAY[%s]::int[], ARRAY[%s]::bigint[], ARRAY[%s]::bigint[],"
-    " ARRAY[%s], ARRAY[%s]::uuid[], ARRAY[0]::bigint[])"
+    " ARRAY[%s], '{NULL}', '{NULL}', ARRAY[%s]::uuid[], ARRAY[0]::bigint[])"
 )
 
 

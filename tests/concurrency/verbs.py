@@ -50,7 +50,8 @@ CALLS = {
     " %(mode)s::int[], %(size)s::bigint[], %(etag)s::text[], %(etag)s::text[], %(null)s::text[]::jsonb[],"
     " %(locator)s::text[], %(condition)s::text[], %(request)s::uuid[], %(hash)s::bigint[]) ORDER BY ord",
     "delete_object": "SELECT code, id, NULL, replayed FROM mantle.delete_object(%(principal)s::int[],"
-    " %(ns)s::bigint[], %(pid)s::bigint[], %(name)s::text[], %(request)s::uuid[], %(hash)s::bigint[]) ORDER BY ord",
+    " %(ns)s::bigint[], %(pid)s::bigint[], %(name)s::text[], %(null)s::text[]::bigint[], %(null)s::text[]::bigint[],"
+    " %(request)s::uuid[], %(hash)s::bigint[]) ORDER BY ord",
     "mkdir": "SELECT code, id, version, replayed FROM mantle.mkdir(%(principal)s::int[], %(ns)s::bigint[],"
     " %(pid)s::bigint[], %(name)s::text[], %(id)s::bigint[], %(owner)s::int[], %(owner)s::int[], %(mode)s::int[],"
     " %(explicit)s::boolean[], %(null)s::text[]::jsonb[], %(request)s::uuid[], %(hash)s::bigint[]) ORDER BY ord",

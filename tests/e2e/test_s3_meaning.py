@@ -36,8 +36,8 @@ def test_the_owner_that_is_expected(wire, bucket, key, s3):
 @pytest.mark.parametrize(
     ("method", "name", "value"),
     [
-        ("DELETE", "x-amz-if-match-last-modified-time", OLD),
-        ("DELETE", "if-match", '"0"'),
+        ("DELETE", "x-amz-mfa", "1 1"),
+        ("DELETE", "if-unmodified-since", OLD),
         ("PUT", "content-range", "bytes 1-2/3"),
         ("PUT", "x-amz-storage-class", "NONSENSE"),
         ("PUT", "x-amz-server-side-encryption", "AES256"),
@@ -71,16 +71,6 @@ def test_buckets_of_a_kind_that_is_not_offered(wire, headers, document):
     body = f"<CreateBucketConfiguration>{document}</CreateBucketConfiguration>".encode() if document else b""
     assert wire.call("PUT", target, body, headers).status >= 400
     assert not wire.exists(target)
-
-
-@pytest.mark.parametrize(
-    "condition",
-    [f"<LastModifiedTime>{OLD}</LastModifiedTime>", "<ETag>x</ETag>", "<Size>9</Size>", "<VersionId>1</VersionId>"],
-)
-def test_conditions_in_a_batch_delete(wire, bucket, key, condition):
-    answer = delete_all(wire, bucket, f"<Delete><Object><Key>k</Key>{condition}</Object></Delete>")
-    assert b"NotImplemented" in answer.body
-    assert wire.exists(key)
 
 
 @pytest.mark.parametrize(

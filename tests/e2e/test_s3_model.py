@@ -147,6 +147,20 @@ class Client:
         self.s3.delete_object(Bucket=self.bucket, Key=key)
         self.objects.pop(key, None)
 
+    def delete_one_version(self) -> None:
+        """With the etag of the object, or another one."""
+        key = self.known()
+        if key is None:
+            return
+        here = self.objects[key].etag
+        etag = here if self.random.random() < 0.5 else etag_of([self.body()], False)
+        try:
+            self.s3.delete_object(Bucket=self.bucket, Key=key, IfMatch=etag)
+            assert etag == here, key
+            del self.objects[key]
+        except botocore.exceptions.ClientError as error:
+            assert (error.response["Error"]["Code"], etag != here) == ("PreconditionFailed", True), (key, error)
+
     def delete_many(self) -> None:
         directory = self.prefix + self.random.choice(NAMES) + "/"
         keys = [key for key in self.objects if key.startswith(directory)]
@@ -209,6 +223,7 @@ class Client:
         (copy, 3),
         (copy_part, 2),
         (delete, 5),
+        (delete_one_version, 2),
         (delete_many, 2),
         (tag, 1),
         (read, 4),

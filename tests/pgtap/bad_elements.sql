@@ -39,8 +39,8 @@ SELECT is((SELECT string_agg(coalesce(s.code, 'done'), ' ' ORDER BY s.ord)
                       '{256,256}', ARRAY[NULL, NULL]::jsonb[], '{NULL,NULL}', pg_temp.requests(2), '{0,0}') AS s),
           'done MT006', 'set_attributes');
 SELECT is((SELECT string_agg(coalesce(d.code, 'done'), ' ' ORDER BY d.ord)
-             FROM mantle.delete_object('{NULL,5}', ARRAY[:ns, :ns], ARRAY[:a, :a], '{q,r}', pg_temp.requests(2),
-                 '{0,0}') AS d),
+             FROM mantle.delete_object('{NULL,5}', ARRAY[:ns, :ns], ARRAY[:a, :a], '{q,r}', '{NULL,NULL}',
+                 '{NULL,NULL}', pg_temp.requests(2), '{0,0}') AS d),
           'MT006 done', 'delete_object');
 SELECT is((SELECT string_agg(coalesce(r.code, 'done'), ' ' ORDER BY r.ord)
              FROM mantle.rmdir('{NULL,5}', ARRAY[:ns, :ns], ARRAY[:a, :a], '{x/,z/}',

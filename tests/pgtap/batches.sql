@@ -98,7 +98,7 @@ SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :two), 'no damage');
 -- Deletes.
 SELECT results_eq(
     format($$ SELECT ord, code, replayed, old_locator FROM mantle.delete_object('{5,5,5,5}',
-        ARRAY[%1$s,%1$s,%1$s,%2$s], ARRAY[%3$s,%3$s,%3$s,%4$s], '{q,nope,p,o}',
+        ARRAY[%1$s,%1$s,%1$s,%2$s], ARRAY[%3$s,%3$s,%3$s,%4$s], '{q,nope,p,o}', '{NULL,NULL,NULL,NULL}', '{NULL,NULL,NULL,NULL}',
                                          pg_temp.requests(60, 4), '{0,0,0,0}') ORDER BY ord $$, :ns, :two, :a, :b),
     $$ VALUES (1, NULL::text, false, 'at q20'), (2, 'MT010', false, NULL), (3, NULL, false, 'at p7'),
         (4, NULL, false, 'at o4') $$, 'three there, one not');
@@ -106,7 +106,7 @@ SELECT results_eq(format('SELECT entries, bytes FROM mantle.dirstat(%s, ARRAY[%s
     'VALUES (5::bigint, 6::bigint)', 'counted');
 SELECT results_eq(
     format($$ SELECT ord, code, replayed FROM mantle.delete_object('{5,5}', ARRAY[%1$s,%1$s], ARRAY[%2$s,%2$s], '{q,o}',
-                                         pg_temp.requests(60, 1) || pg_temp.requests(70, 1), '{0,0}') ORDER BY ord $$,
+                                         '{NULL,NULL}', '{NULL,NULL}', pg_temp.requests(60, 1) || pg_temp.requests(70, 1), '{0,0}') ORDER BY ord $$,
                                              :ns, :a),
     $$ VALUES (1, NULL::text, true), (2, NULL, false) $$, 'a retry beside a new one');
 SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');

@@ -14,8 +14,8 @@ SELECT lives_ok(format('SELECT pg_temp.put_many(%s, 1023)', :ns), '1024 latches'
 SELECT throws_ok(format('SELECT pg_temp.put_many(%s, 1024)', :ns), 'MT007', NULL, '1025 latches');
 SELECT throws_ok(format('SELECT pg_temp.put_many(%s, 16385)', :ns), 'MT007', NULL, 'too many elements');
 SELECT throws_ok(format($$ SELECT * FROM mantle.delete_object('{5}', ARRAY[%s], ARRAY[%s], '{a,b}',
-    ARRAY[gen_random_uuid()], '{0}') $$, :ns, :ns), 'MT006', NULL, 'arrays of unequal length');
-SELECT throws_ok(format($$ SELECT * FROM mantle.delete_object('{5}', ARRAY[%s], NULL, NULL, NULL, NULL) $$, :ns),
+    '{NULL}', '{NULL}', ARRAY[gen_random_uuid()], '{0}') $$, :ns, :ns), 'MT006', NULL, 'arrays of unequal length');
+SELECT throws_ok(format($$ SELECT * FROM mantle.delete_object('{5}', ARRAY[%s], NULL, NULL, NULL, NULL, NULL, NULL) $$, :ns),
     'MT006', NULL, 'no arrays');
 SELECT throws_ok($$ SELECT * FROM mantle.allocate_ids('x', 0) $$, 'MT006', NULL, 'an empty block');
 SELECT throws_ok($$ SELECT * FROM mantle.allocate_ids('x', (1 << 24) + 1) $$, 'MT006', NULL, 'too large a block');

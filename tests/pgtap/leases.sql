@@ -48,7 +48,7 @@ BEGIN
     PERFORM mantle.rename_object(5, v_ns, v_ns, v_object, v_dir, v_object, false, gen_random_uuid(), 0);
     v_codes := v_codes || ARRAY[
         (SELECT r.code FROM mantle.delete_object('{5}', ARRAY[v_ns], ARRAY[v_dir], ARRAY[v_object],
-            ARRAY[gen_random_uuid()], '{0}',
+            '{NULL}', '{NULL}', ARRAY[gen_random_uuid()], '{0}',
             ARRAY[lease]) r),
         (SELECT r.code FROM mantle.rename_directory(5, v_ns, v_dir, v_sub_name, v_sub, v_dir, 'to-' || v_sub_name, 0,
             1, v_epoch, 1,
@@ -156,11 +156,11 @@ SELECT cmp_ok((SELECT min_val::int FROM pg_settings WHERE name = 'mantle.tombsto
 SELECT is((SELECT epoch FROM mantle.index_groups WHERE index_group = 1) + 1,
           (SELECT mantle.raise_epoch(1, (SELECT epoch FROM mantle.index_groups WHERE index_group = 1), 'leases')),
               'the epoch is raised');
-SELECT is((SELECT r.code FROM mantle.delete_object('{5}', ARRAY[ns], ARRAY[dir], '{o1}', ARRAY[gen_random_uuid()],
-    '{0}', ARRAY[c.now]) r),
+SELECT is((SELECT r.code FROM mantle.delete_object('{5}', ARRAY[ns], ARRAY[dir], '{o1}', '{NULL}', '{NULL}',
+    ARRAY[gen_random_uuid()], '{0}', ARRAY[c.now]) r),
           'MT045', 'a lease from before is refused') FROM c;
-SELECT is((SELECT r.code FROM mantle.delete_object('{5}', ARRAY[ns], ARRAY[dir], '{o1}', ARRAY[gen_random_uuid()],
-    '{0}',
+SELECT is((SELECT r.code FROM mantle.delete_object('{5}', ARRAY[ns], ARRAY[dir], '{o1}', '{NULL}', '{NULL}',
+    ARRAY[gen_random_uuid()], '{0}',
               ARRAY[mantle.lease(ns)]) r), NULL, 'a new one is not') FROM c;
 SELECT is_empty('SELECT * FROM mantle.check()', 'no damage');
 

@@ -1,6 +1,6 @@
 \ir setup.psql
 BEGIN;
-SELECT plan(44);
+SELECT plan(50);
 SELECT tap.namespace('tap-objects') AS ns \gset
 SELECT new_id AS a FROM tap.mkdir(:ns, :ns, 'a/') \gset
 SELECT new_id AS b FROM tap.mkdir(:ns, :ns, 'b/') \gset
@@ -39,6 +39,18 @@ SELECT is((SELECT code FROM tap.put(:ns, :a, 'd', condition => '*present')), 'MT
 SELECT is((SELECT code FROM tap.put(:ns, :a, 'c', condition => '!other')), NULL, 'If-None-Match: another etag');
 SELECT is((SELECT code FROM tap.put(:ns, :a, 'c', condition => '!etag')), 'MT019', 'If-None-Match: its etag');
 SELECT is((SELECT code FROM tap.put(:ns, :a, 'd', condition => 'e1')), 'MT019', 'If-Match on none');
+
+-- Deletes of one version only.
+SELECT new_id AS x FROM tap.put(:ns, :a, 'x', id => tap.id()) \gset
+SELECT is((SELECT code FROM tap.delete(:ns, :a, 'x', old_id => :x, old_version => 2)), 'MT019', 'another version');
+SELECT is((SELECT code FROM tap.delete(:ns, :a, 'x', old_id => :x + 1, old_version => 1)), 'MT019', 'another object');
+SELECT is((SELECT code FROM tap.delete(:ns, :a, 'x', old_id => :x, old_version => 1,
+    request => '44444444-0000-0000-0000-000000000001')), NULL, 'this one');
+SELECT is((SELECT code FROM tap.delete(:ns, :a, 'x', old_id => :x, old_version => 1)), 'MT010', 'it is gone');
+SELECT is((SELECT code FROM tap.put(:ns, :a, 'x', id => tap.id())), NULL, 'there is another one');
+SELECT results_eq(format($$ SELECT code, replayed FROM tap.delete(%s, %s, 'x', old_id => %s, old_version => 1,
+    request => '44444444-0000-0000-0000-000000000001') $$, :ns, :a, :x), 'VALUES (NULL::text, true)', 'a retry');
+SELECT tap.delete(:ns, :a, 'x') AS x \gset
 
 -- Two elements with one name in a batch run in the order given.
 SELECT results_eq(format($$

@@ -129,8 +129,8 @@ SELECT :'ns' || '::bigint' AS tns, :'big' || '::bigint' AS tbig, :'t' || '::bigi
 SELECT pg_temp.at_most(tap.of_batch('put_object', '5', :'tns', :'tbig', $$'b#.' || k$$, :'ti', '7', '8', '420',
     '1::bigint', $$'e'$$, $$'t'$$,
     'NULL::jsonb', 'NULL::text', 'NULL::text', 'gen_random_uuid()', '0::bigint'), 800, 'put_object, a batch');
-SELECT pg_temp.at_most(tap.of_batch('delete_object', '5', :'tns', :'tbig', $$'b#.' || k$$, 'gen_random_uuid()',
-    '0::bigint'), 900, 'delete_object, a batch');
+SELECT pg_temp.at_most(tap.of_batch('delete_object', '5', :'tns', :'tbig', $$'b#.' || k$$, 'NULL::bigint',
+    'NULL::bigint', 'gen_random_uuid()', '0::bigint'), 900, 'delete_object, a batch');
 SELECT pg_temp.at_most(tap.of_batch('mkdir', '5', :'tns', :'tt', $$'b#.' || k || '/'$$, :'td', '7', '8', '493', 'true',
     'NULL::jsonb',
     'gen_random_uuid()', '0::bigint'), 800, 'mkdir, a batch');

@@ -82,8 +82,8 @@ SELECT throws_ok($$ SELECT mantle.emit_directories(0, 0, '{}', '{}', '{}', '{}',
     '{}') $$, '42501', NULL, 'an analyst does not call emit_directories');
 SELECT throws_ok($$ SELECT mantle.latch_pids('{}', '{1}') $$, '42501', NULL, 'takes no latch');
 SELECT throws_ok($$ SELECT * FROM mantle.allocate_ids('x', 1) $$, '42501', NULL, 'allocates no ids');
-SELECT throws_ok(format('SELECT * FROM mantle.delete_object(''{5}'', ARRAY[%s], ''{}'', ''{}'', ''{}'', ''{}'')', :ns),
-    '42501', NULL, 'mutates nothing');
+SELECT throws_ok(format('SELECT * FROM mantle.delete_object(''{5}'', ARRAY[%s], ''{}'', ''{}'', ''{}'', ''{}'', ''{}'',
+    ''{}'')', :ns), '42501', NULL, 'mutates nothing');
 SELECT throws_ok('DELETE FROM mantle.meta', '42501', NULL, 'writes no table');
 SELECT throws_ok('SELECT * FROM mantle.requests', '42501', NULL, 'does not read request ids');
 SELECT is((SELECT count(*) FROM mantle.meta WHERE pid = :ns AND id IS NOT NULL), 1::bigint, 'reads entries');

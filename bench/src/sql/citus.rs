@@ -14,7 +14,8 @@ const MKDIR: &str = "SELECT count(*) FILTER (WHERE code IS NOT NULL) FROM mantle
      ARRAY[$2::bigint], ARRAY[$3::text], ARRAY[$4::bigint], ARRAY[1000], ARRAY[1000], ARRAY[493], ARRAY[true], \
      ARRAY[NULL::jsonb], ARRAY[$5::uuid], ARRAY[0::bigint])";
 const DELETE_OBJECT: &str = "SELECT count(*) FILTER (WHERE code IS NOT NULL) FROM mantle.delete_object(ARRAY[1000], \
-     ARRAY[$1::bigint], ARRAY[$2::bigint], ARRAY[$3::text], ARRAY[$4::uuid], ARRAY[0::bigint])";
+     ARRAY[$1::bigint], ARRAY[$2::bigint], ARRAY[$3::text], ARRAY[NULL::bigint], ARRAY[NULL::bigint], ARRAY[$4::uuid], \
+     ARRAY[0::bigint])";
 const STAT: &str =
     "SELECT count(*) FILTER (WHERE code IS NOT NULL) FROM mantle.stat($1, ARRAY[$2::bigint], ARRAY[$3::text])";
 // With types, because `mantle.list` has a variant for batches.

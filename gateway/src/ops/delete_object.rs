@@ -1,13 +1,43 @@
 //! delete_object: removes the metadata first, then the bytes.
 
-use mantle_types::{Error, ErrorCode, Result, name::Path};
+use mantle_types::{EntryId, Error, ErrorCode, Result, name::Path};
 
 use super::{locate::Purpose, restarts::Restarts};
 use crate::{
     app::{Call, Gateway},
     hash::RequestHash,
-    store::{DeleteObject, UploadId, Written},
+    store::{DeleteObject, Entry, Precondition, UploadId, Written},
 };
+
+/// What an entry has to be, or it is not deleted. None: whatever it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeleteCondition {
+    pub precondition: Precondition,
+    /// In bytes.
+    pub size: Option<u64>,
+    /// Last-Modified, in seconds since 1970.
+    pub modified: Option<i64>,
+}
+
+impl DeleteCondition {
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The parameters of a request that has the condition.
+    pub(super) fn hashed(&self, hash: RequestHash) -> RequestHash {
+        hash.optional(self.precondition.as_sql())
+            .optional(self.size.map(u64::to_le_bytes))
+            .optional(self.modified.map(i64::to_le_bytes))
+    }
+
+    fn holds_for(&self, entry: &Entry) -> bool {
+        let modified = entry.last_modified().map(|time| time.timestamp());
+        self.precondition.holds_for(entry.md5())
+            && self.size.is_none_or(|size| size == entry.length())
+            && self.modified.is_none_or(|time| modified == Some(time))
+    }
+}
 
 impl Gateway {
     /// Deletes the bytes that a change left without a row. Not for a replayed answer: the row may name them again. The
@@ -19,12 +49,35 @@ impl Gateway {
         }
     }
 
-    pub async fn delete_object(&self, call: &Call, namespace: &str, key: &str) -> Result<()> {
+    /// The entry with its version, if the condition holds for it. The caller has to be allowed to read it.
+    pub(super) async fn version_to_delete(
+        &self,
+        call: &Call,
+        namespace: &str,
+        key: &str,
+        condition: &DeleteCondition,
+    ) -> Result<(EntryId, i64)> {
+        let entry = self.head_object(call, namespace, key).await?;
+        match condition.holds_for(&entry) {
+            true => Ok((entry.id, entry.version)),
+            false => Err(ErrorCode::PreconditionFailed.into()),
+        }
+    }
+
+    /// # Errors
+    /// `NotFound`; `PreconditionFailed` if the condition does not hold.
+    pub async fn delete_object(
+        &self,
+        call: &Call,
+        namespace: &str,
+        key: &str,
+        condition: &DeleteCondition,
+    ) -> Result<()> {
         let path = Path::parse(key)?;
         let Some((name, parents)) = path.split_last().filter(|_| !path.is_directory()) else {
             return Err(Error::new(ErrorCode::InvalidArgument, "a key that ends in a slash names a directory"));
         };
-        let hash = RequestHash::new("delete_object", namespace, key).finish();
+        let hash = condition.hashed(RequestHash::new("delete_object", namespace, key)).finish();
         if self.replayed(call, namespace, hash).await?.is_some() {
             return Ok(());
         }
@@ -32,12 +85,18 @@ impl Gateway {
         loop {
             let parent = self.locate_parent(&call.caller, namespace, parents, Purpose::Lookup).await?;
             parent.check_change(&call.caller)?;
-            let (claim, old) = (call.claim(parent.ns, hash), DeleteObject { name: name.to_owned() });
+            let only = match condition.is_none() {
+                true => None,
+                false => Some(self.version_to_delete(call, namespace, key, condition).await?),
+            };
+            let (claim, old) = (call.claim(parent.ns, hash), DeleteObject { name: name.to_owned(), only });
             match self.store.delete_object.run(claim, parent.leased_partition(), old).await {
                 Ok(written) => {
                     self.delete_replaced(&written).await;
                     return Ok(());
                 }
+                // Changed since the condition was checked.
+                Err(e) if e.code() == ErrorCode::PreconditionFailed => restarts.again().await?,
                 Err(e) => restarts.after(self, e).await?,
             }
         }

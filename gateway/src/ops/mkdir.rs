@@ -7,7 +7,7 @@ use super::{directory_name, locate::Purpose, restarts::Restarts, set_attributes:
 use crate::{
     app::{Call, DIRECTORY_MODE, Gateway},
     hash::RequestHash,
-    store::NewDirectory,
+    store::{EMPTY_MD5, NewDirectory, Precondition},
 };
 
 #[derive(Clone, Debug, Default)]
@@ -72,6 +72,32 @@ impl Gateway {
                 }
                 Some(code) => restarts.after(self, code.into()).await?,
             }
+        }
+    }
+
+    /// Puts the key `dir/`: makes the directory, or an implicit one explicit, or replaces the metadata of an explicit one.
+    pub async fn put_marker(
+        &self,
+        call: &Call,
+        namespace: &str,
+        key: &str,
+        user_metadata: Option<Value>,
+        precondition: &Precondition,
+    ) -> Result<()> {
+        let refused = || Error::from(ErrorCode::PreconditionFailed);
+        if matches!(precondition, Precondition::Present | Precondition::Etag(_)) {
+            let found = self.head_object(call, namespace, key).await?;
+            return match precondition.holds_for(found.md5()) {
+                true => self.replace_metadata(call, namespace, key, user_metadata).await,
+                false => Err(refused()),
+            };
+        }
+        // Every marker has the etag of no bytes, so mkdir itself can tell whether a condition holds.
+        let may_exist = precondition.holds_for(Some(EMPTY_MD5));
+        let options = Mkdir { parents: true, exist_ok: may_exist, user_metadata, replaces_metadata: may_exist };
+        match self.mkdir(call, namespace, key, options).await {
+            Err(e) if e.code() == ErrorCode::AlreadyExists && !may_exist => Err(refused()),
+            made => made.map(drop),
         }
     }
 

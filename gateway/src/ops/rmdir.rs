@@ -1,8 +1,9 @@
 //! rmdir: resolves parent and directory with one RPC, removes it with one SQL call, and waits until the index knows.
 
-use mantle_types::{Error, ErrorCode, Result, name::Path};
+use mantle_types::{DirectoryId, Error, ErrorCode, NamespaceId, Result, name::Path};
 
 use super::{
+    delete_object::DeleteCondition,
     directory_name,
     locate::{Purpose, whole},
     restarts::Restarts,
@@ -17,13 +18,25 @@ use crate::{
 impl Gateway {
     pub async fn rmdir(&self, call: &Call, namespace: &str, key: &str) -> Result<()> {
         let path = Path::parse(key)?;
+        let hash = RequestHash::new("rmdir", namespace, &path.components().join("/")).finish();
+        match self.replayed(call, namespace, hash).await? {
+            Some(_) => Ok(()),
+            None => self.remove_directory(call, namespace, &path, hash, None).await,
+        }
+    }
+
+    /// `only`: the directory that is meant; another one of its name stays.
+    async fn remove_directory(
+        &self,
+        call: &Call,
+        namespace: &str,
+        path: &Path<'_>,
+        hash: i64,
+        only: Option<DirectoryId>,
+    ) -> Result<()> {
         let Some((name, parents)) = path.split_last() else {
             return Err(Error::new(ErrorCode::InvalidArgument, "the root is removed with its namespace"));
         };
-        let hash = RequestHash::new("rmdir", namespace, &path.components().join("/")).finish();
-        if self.replayed(call, namespace, hash).await?.is_some() {
-            return Ok(());
-        }
         let mut restarts = Restarts::default();
         loop {
             let paths = [parents, path.components()];
@@ -35,6 +48,9 @@ impl Gateway {
             let parent = whole(parent?, parents, true)?;
             parent.check_change(&call.caller)?;
             let directory = whole(directory?, path.components(), false)?;
+            if only.is_some_and(|only| only != directory.id) {
+                return Err(Error::new(ErrorCode::NotFound, "the directory was removed, and made again"));
+            }
             let claim = call.claim(parent.ns, hash);
             let awaited = self.index.begin_await(namespace, claim.key());
             let old = Rmdir { name: directory_name(name), id: directory.id };
@@ -48,23 +64,43 @@ impl Gateway {
 
     /// Deletes the key `dir/`. Removes an empty directory. Another directory becomes implicit: it is no key any more,
     /// and vanishes with its last entry.
-    pub async fn delete_marker(&self, call: &Call, namespace: &str, key: &str) -> Result<()> {
-        match self.rmdir(call, namespace, key).await {
-            Err(e) if e.code() == ErrorCode::NotEmpty => self.make_implicit(call, namespace, key).await,
+    ///
+    /// # Errors
+    /// `NotFound`; `PreconditionFailed` if the condition does not hold.
+    pub async fn delete_marker(
+        &self,
+        call: &Call,
+        namespace: &str,
+        key: &str,
+        condition: &DeleteCondition,
+    ) -> Result<()> {
+        let path = Path::parse(key)?;
+        let hash = condition.hashed(RequestHash::new("delete_marker", namespace, key)).finish();
+        let implicit = Call { request: call.step(NamespaceId(0), "make_implicit", hash).request, ..call.clone() };
+        for attempt in [call, &implicit] {
+            if self.replayed(attempt, namespace, hash).await?.is_some() {
+                return Ok(());
+            }
+        }
+        let only = match condition.is_none() {
+            true => None,
+            false => Some(self.version_to_delete(call, namespace, key, condition).await?.0.as_directory()),
+        };
+        match self.remove_directory(call, namespace, &path, hash, only).await {
+            Err(e) if e.code() == ErrorCode::NotEmpty => self.make_implicit(&implicit, namespace, key, hash).await,
             other => other,
         }
     }
 
     /// rmdir has checked that the caller may remove the directory.
-    async fn make_implicit(&self, call: &Call, namespace: &str, key: &str) -> Result<()> {
-        let hash = RequestHash::new("make_implicit", namespace, key).finish();
+    async fn make_implicit(&self, call: &Call, namespace: &str, key: &str, hash: i64) -> Result<()> {
         let mut restarts = Restarts::default();
         loop {
             let found = self.stat(call, namespace, key, Naming::Exact).await?;
             if !found.entry.explicit {
                 return Ok(());
             }
-            let claim = call.step(found.ns, "make_implicit", hash);
+            let claim = call.claim(found.ns, hash);
             let set = SetAttributes { explicit: Some(false), ..SetAttributes::of(&found.entry) };
             let awaited = self.index.begin_await(namespace, claim.key());
             match self.store.set_attributes.run(claim, found.partition, set).await {

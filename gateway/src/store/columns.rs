@@ -27,7 +27,7 @@ macro_rules! arrays {
 
 arrays! {
     Int INT4_ARRAY: i32, Option<i32>;
-    BigInt INT8_ARRAY: i64;
+    BigInt INT8_ARRAY: i64, Option<i64>;
     Text TEXT_ARRAY: &str, Option<&str>, String, Option<String>;
     Boolean BOOL_ARRAY: bool, Option<bool>;
     Jsonb JSONB_ARRAY: Option<&serde_json::Value>;

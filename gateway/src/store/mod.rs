@@ -41,7 +41,7 @@ pub use self::{
     precondition::Precondition,
     reads::{Listed, SubtreeTotals},
     resolution::{LeasedPartition, ResolutionContext, ResolutionStart},
-    rows::{Coded, Entry, Written, accepted, code_of},
+    rows::{Coded, EMPTY_MD5, Entry, Written, accepted, code_of},
     uploads::{
         Attempt, Extent, NewPart, NewUpload, Part, PartOfObject, Sealed, Sealing, SourceOfPart, SweptUpload, Upload,
         UploadId, UploadState,

@@ -67,6 +67,8 @@ impl Mutation for NewObject {
 
 pub struct DeleteObject {
     pub name: String,
+    /// The only object and version to delete; `None`: whatever the name has.
+    pub only: Option<(EntryId, i64)>,
 }
 
 impl Mutation for DeleteObject {
@@ -76,7 +78,11 @@ impl Mutation for DeleteObject {
     const LATCHES_MAX: usize = 2;
 
     fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>> {
-        vec![column(batch, delete_object::NAME, |old| old.name.as_str())]
+        vec![
+            column(batch, delete_object::NAME, |old| old.name.as_str()),
+            column(batch, delete_object::ID, |old| old.only.map(|(id, _)| id.as_i64())),
+            column(batch, delete_object::VERSION, |old| old.only.map(|(_, version)| version)),
+        ]
     }
 }
 

@@ -1,6 +1,6 @@
-//! The conditions of a PutObject on the object that its key has now (`If-Match`, `If-None-Match`).
+//! The conditions of a change on the object that its key has now (`If-Match`, `If-None-Match`).
 
-/// A condition of a put.
+/// A condition of a put, or of a delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Precondition {
     #[default]
@@ -16,6 +16,16 @@ pub enum Precondition {
 }
 
 impl Precondition {
+    /// Whether it holds for a key that has an object with this etag.
+    pub fn holds_for(&self, etag: Option<&str>) -> bool {
+        match self {
+            Self::None | Self::Present => true,
+            Self::Absent => false,
+            Self::Etag(wanted) => etag == Some(wanted),
+            Self::OtherEtag(unwanted) => etag != Some(unwanted),
+        }
+    }
+
     /// The text that `mantle.put_object` takes, which also enters the request's hash.
     pub fn as_sql(&self) -> Option<String> {
         match self {

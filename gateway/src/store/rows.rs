@@ -82,6 +82,9 @@ impl Written {
     }
 }
 
+/// MD5 of no bytes: the etag of an explicit directory.
+pub const EMPTY_MD5: &str = "d41d8cd98f00b204e9800998ecf8427e";
+
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// Name within its directory (or key below the listed one); a directory's ends in a slash.
@@ -127,6 +130,16 @@ impl Entry {
 
     pub fn is_directory(&self) -> bool {
         self.name.ends_with('/')
+    }
+
+    /// The etag of what S3 shows: a directory has no bytes. `None` for an imported object, whose bytes are not here.
+    pub fn md5(&self) -> Option<&str> {
+        if self.is_directory() { Some(EMPTY_MD5) } else { self.etag.as_deref() }
+    }
+
+    /// How many bytes S3 shows.
+    pub fn length(&self) -> u64 {
+        if self.is_directory() { 0 } else { self.size }
     }
 
     /// Time of the last change or of the creation, if known.

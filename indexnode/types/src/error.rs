@@ -67,7 +67,7 @@ error_table! {
     IsObject "is_object" "MT016" 409 "KeyIsObject" No "A directory was to be created where an object of that name is.";
     NotEmpty "not_empty" "MT017" 409 "BucketNotEmpty" No "The directory or namespace is not empty.";
     DirectoryRemoved "directory_removed" "MT018" 503 "ServiceUnavailable" SameRequestId "The directory was removed between its lookup and the change; look it up again.";
-    PreconditionFailed "precondition_failed" "MT019" 412 "PreconditionFailed" No "If-Match or If-None-Match does not hold.";
+    PreconditionFailed "precondition_failed" "MT019" 412 "PreconditionFailed" No "A condition of the request does not hold, such as If-Match.";
     RequestMismatch "request_mismatch" "MT020" 422 "IdempotencyParameterMismatch" No "The request id was used before for another request.";
     RequestExpired "request_expired" "MT021" 409 "OperationAborted" No "The request id is too old to be answered.";
     RenameLoop "rename_loop" "MT022" 409 "InvalidRequest" No "A directory was to be moved into itself or below itself.";

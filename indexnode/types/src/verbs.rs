@@ -155,7 +155,11 @@ verbs! {
         CONDITION Text;
     }
     /// Deletes objects.
-    delete_object -> "code text, id bigint, replayed boolean, flush_lsn pg_lsn, old_locator text" {}
+    delete_object -> "code text, id bigint, replayed boolean, flush_lsn pg_lsn, old_locator text" {
+        /// Of the object, with its version: only these are deleted. NULL: whatever is there.
+        ID BigInt;
+        VERSION BigInt;
+    }
     /// Changes attributes of directories and objects; NULL leaves one as it is.
     set_attributes -> "code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn" {
         ID BigInt;
@@ -220,7 +224,7 @@ mod tests {
 
     #[test]
     fn calls_have_a_parameter_for_each_argument() {
-        assert_eq!(delete_object::CALL, "mantle.delete_object($1, $2, $3, $4, $5, $6, $7)");
+        assert_eq!(delete_object::CALL, "mantle.delete_object($1, $2, $3, $4, $5, $6, $7, $8, $9)");
         let calls = [mkdir::CALL, rmdir::CALL, put_object::CALL, delete_object::CALL, set_attributes::CALL];
         for (verb, call) in VERBS.iter().zip(calls) {
             let last = format!("${})", verb.arguments.len());

@@ -9,13 +9,7 @@ use s3s::{
     },
 };
 
-use super::{
-    S3Operations,
-    checksums::Elements,
-    entry::{md5, size, timestamp},
-    errors::Answer,
-    listing, metadata,
-};
+use super::{S3Operations, checksums::Elements, entry::timestamp, errors::Answer, listing, metadata};
 use crate::{app::Call, data::ChecksumKind, store::Entry};
 
 const KNOWN: [&str; 5] = [
@@ -46,10 +40,10 @@ impl S3Operations {
         };
         Ok(S3Response::new(GetObjectAttributesOutput {
             checksum: if wants(ObjectAttributes::CHECKSUM) { checksum(&entry) } else { None },
-            e_tag: md5(&entry).filter(|_| wants(ObjectAttributes::ETAG)).map(|md5| ETag::Strong(md5.to_owned())),
+            e_tag: entry.md5().filter(|_| wants(ObjectAttributes::ETAG)).map(|md5| ETag::Strong(md5.to_owned())),
             last_modified: entry.last_modified().map(timestamp),
             object_parts,
-            object_size: wants(ObjectAttributes::OBJECT_SIZE).then(|| size(&entry) as i64),
+            object_size: wants(ObjectAttributes::OBJECT_SIZE).then(|| entry.length() as i64),
             storage_class: wants(ObjectAttributes::STORAGE_CLASS)
                 .then(|| StorageClass::from_static(StorageClass::STANDARD)),
             ..GetObjectAttributesOutput::default()
@@ -93,7 +87,7 @@ impl S3Operations {
 
 /// The number of parts, which an etag ends in.
 fn etag_parts(entry: &Entry) -> Option<i32> {
-    md5(entry)?.split_once('-')?.1.parse().ok()
+    entry.md5()?.split_once('-')?.1.parse().ok()
 }
 
 /// `None` for an object without one.

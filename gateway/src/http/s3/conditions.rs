@@ -1,5 +1,5 @@
-//! Conditions and ranges of GetObject and HeadObject (RFC 9110, sections 13 and 14). Read from the headers here: `s3s`
-//! knows neither lists of etags, nor If-Range, nor the older forms of dates.
+//! Conditions and ranges of reads (RFC 9110, sections 13 and 14), and conditions of changes. Read from the headers here:
+//! `s3s` knows neither lists of etags, nor If-Range, nor the older forms of dates.
 
 use std::{ops::Range, time::SystemTime};
 
@@ -10,8 +10,11 @@ use http::{
 use mantle_types::{Error, ErrorCode};
 use s3s::{S3Error, S3ErrorCode};
 
-use super::errors::{bad_request, not_offered};
-use crate::{http::header_text, store::Precondition};
+use super::{
+    errors::{bad_request, not_offered},
+    headers::{IF_MATCH_MODIFIED, IF_MATCH_SIZE},
+};
+use crate::{http::header_text, ops::delete_object::DeleteCondition, store::Precondition};
 
 /// An etag that a client names. A weak one (`W/"…"`) says only that the object is much the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +55,9 @@ pub(super) struct Conditions {
     range: Option<Wanted>,
     /// The part of a multipart upload, from 1.
     part: Option<u32>,
+    /// Of an object that is deleted only if it is so: its size in bytes, and when it was changed.
+    size: Option<u64>,
+    modified: Option<i64>,
 }
 
 /// What is chosen of an object.
@@ -61,14 +67,19 @@ pub(super) enum Choice {
     Range(Range<u64>),
 }
 
+const SIZE: HeaderName = HeaderName::from_static(IF_MATCH_SIZE);
+const MODIFIED: HeaderName = HeaderName::from_static(IF_MATCH_MODIFIED);
+
 /// The headers that this module reads instead of `s3s`.
-pub(super) const HEADERS: [HeaderName; 6] = [
+pub(super) const HEADERS: [HeaderName; 8] = [
     header::IF_MATCH,
     header::IF_NONE_MATCH,
     header::IF_MODIFIED_SINCE,
     header::IF_UNMODIFIED_SINCE,
     header::IF_RANGE,
     header::RANGE,
+    SIZE,
+    MODIFIED,
 ];
 
 /// A date in one of HTTP's three forms. What is none is ignored, as RFC 9110 demands.
@@ -144,7 +155,8 @@ fn range(text: &str) -> Option<Wanted> {
 
 impl Conditions {
     /// # Errors
-    /// `InvalidArgument` for a part number that no part can have, `InvalidRequest` for a part and a range together.
+    /// `InvalidArgument` for a part number that no part can have, and for a size or a time that is none; `InvalidRequest` for
+    /// a part and a range together.
     pub(super) fn read(headers: &HeaderMap, part: Option<&str>) -> Result<Self, S3Error> {
         let text = |name| header_text(headers, name);
         let part = part.map(|number| {
@@ -160,6 +172,8 @@ impl Conditions {
             if_range: text(header::IF_RANGE).and_then(version),
             range: text(header::RANGE).and_then(range),
             part: part.transpose()?,
+            size: text(SIZE).map(size).transpose()?,
+            modified: text(MODIFIED).map(modified).transpose()?,
         };
         match read.part.is_some() && headers.contains_key(header::RANGE) {
             true => {
@@ -197,12 +211,22 @@ impl Conditions {
         }
     }
 
+    /// The condition of a DeleteObject.
+    ///
+    /// # Errors
+    /// Those of [`Self::of_put`].
+    pub(super) fn of_delete(&self) -> Result<DeleteCondition, S3Error> {
+        Ok(DeleteCondition { precondition: self.of_put()?, size: self.size, modified: self.modified })
+    }
+
     /// The header of the condition that S3 looks at first.
     pub(super) fn first_name(&self) -> Option<&'static str> {
         match self {
             Self { if_match: Some(_), .. } => Some("If-Match"),
             Self { if_unmodified_since: Some(_), .. } => Some("If-Unmodified-Since"),
             Self { if_none_match: Some(_), .. } => Some("If-None-Match"),
+            Self { size: Some(_), .. } => Some(IF_MATCH_SIZE),
+            Self { modified: Some(_), .. } => Some(IF_MATCH_MODIFIED),
             _ => None,
         }
     }
@@ -278,6 +302,18 @@ impl Conditions {
 /// Those of [`Conditions::of_put`].
 pub(super) fn of_change(extensions: &Extensions) -> Result<Precondition, S3Error> {
     extensions.get::<Conditions>().map_or(Ok(Precondition::None), Conditions::of_put)
+}
+
+/// A size that an object must have. Unlike a condition of a read, one that is no number is not ignored: the object would
+/// be gone.
+fn size(text: &str) -> Result<u64, S3Error> {
+    let number = || bad_request("InvalidArgument", format!("`{IF_MATCH_SIZE}` is not a number of bytes"));
+    text.trim().parse().map_err(|_| number())
+}
+
+/// A time at which an object must have been changed.
+fn modified(text: &str) -> Result<i64, S3Error> {
+    date(text).ok_or_else(|| bad_request("InvalidArgument", format!("`{IF_MATCH_MODIFIED}` is not a date of HTTP")))
 }
 
 /// What If-Range names: one etag, or a date.

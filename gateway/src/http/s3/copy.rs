@@ -11,7 +11,7 @@ use super::{
     S3Operations, checksums,
     conditions::{self, Conditions},
     copy_source,
-    entry::{etag, md5, timestamp},
+    entry::{etag, timestamp},
     errors::{Answer, Refusal, bad_request, not_offered},
     headers::COPY_SOURCE,
     metadata, tagging,
@@ -47,7 +47,7 @@ impl SourceConditions {
     /// Any condition that does not hold is 412, also those that are 304 for a read.
     pub(super) fn check(&self, source: &Entry) -> Result<(), Refusal> {
         let modified = source.last_modified().map(|time| time.timestamp());
-        self.0.check(md5(source), modified).map_err(|_| {
+        self.0.check(source.md5(), modified).map_err(|_| {
             let message = "At least one of the pre-conditions you specified did not hold";
             S3Error::with_message(S3ErrorCode::PreconditionFailed, message).into()
         })

@@ -16,7 +16,7 @@ use s3s::{
 use super::{
     S3Operations, checksums,
     conditions::{Choice, Conditions},
-    entry::{etag, md5, size, timestamp},
+    entry::{etag, timestamp},
     errors::{self, Answer, Refusal},
     metadata, tagging,
 };
@@ -38,7 +38,7 @@ fn select(
     part: Option<&PartOfObject>,
     conditions: &Conditions,
 ) -> Result<(Range<u64>, Option<String>), Refusal> {
-    let (etag, size) = (md5(entry), size(entry));
+    let (etag, size) = (entry.md5(), entry.length());
     let modified = entry.last_modified().map(|time| time.timestamp());
     conditions.check(etag, modified).map_err(|error| with_headers(error, entry))?;
     let place = part.map(|part| part.first_byte..part.first_byte + part.size);
@@ -60,7 +60,7 @@ fn with_headers(mut error: S3Error, entry: &Entry) -> S3Error {
         let mut add = |name, value: Option<String>| {
             headers.extend(value.and_then(|value| HeaderValue::try_from(value).ok()).map(|value| (name, value)));
         };
-        add(header::ETAG, md5(entry).map(|etag| format!("\"{etag}\"")));
+        add(header::ETAG, entry.md5().map(|etag| format!("\"{etag}\"")));
         add(header::LAST_MODIFIED, entry.last_modified().map(|time| httpdate::fmt_http_date(time.into())));
         let kept = entry.user_metadata.as_ref();
         add(header::CACHE_CONTROL, metadata::standard(kept, metadata::CACHE_CONTROL));

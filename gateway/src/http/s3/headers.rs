@@ -71,8 +71,12 @@ pub(super) const UPLOAD_PART_COPY: &[&str] = &[
 ];
 pub(super) const COMPLETE_UPLOAD: &[&str] =
     &["if-match", "if-none-match", "x-amz-checksum-type", "x-amz-mp-object-size"];
+pub(super) const IF_MATCH_SIZE: &str = "x-amz-if-match-size";
+pub(super) const IF_MATCH_MODIFIED: &str = "x-amz-if-match-last-modified-time";
 /// No object is locked, so there is nothing to bypass.
-pub(super) const DELETE: &[&str] = &["x-amz-bypass-governance-retention"];
+pub(super) const DELETE_OBJECTS: &[&str] = &["x-amz-bypass-governance-retention"];
+pub(super) const DELETE_OBJECT: &[&str] =
+    &["if-match", "x-amz-bypass-governance-retention", IF_MATCH_MODIFIED, IF_MATCH_SIZE];
 pub(super) const PUT_ACL: &[&str] = &["content-md5", "x-amz-acl"];
 pub(super) const RENAME_OBJECT: &[&str] = &["if-none-match", "x-amz-client-token", "x-amz-rename-source"];
 

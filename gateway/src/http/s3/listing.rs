@@ -12,7 +12,7 @@ use s3s::{
 
 use super::{
     S3Operations,
-    entry::{epoch, etag, size, timestamp},
+    entry::{epoch, etag, timestamp},
     errors::Answer,
     metadata,
     operation::ONLY_VERSION,
@@ -89,7 +89,7 @@ impl S3Operations {
             e_tag: etag(entry),
             last_modified: Some(entry.last_modified().map_or_else(epoch, timestamp)),
             owner: with_owner.then(|| self.owner(entry.permission.owner)),
-            size: Some(size(entry) as i64),
+            size: Some(entry.length() as i64),
             storage_class: Some(ObjectStorageClass::from_static(ObjectStorageClass::STANDARD)),
             ..Object::default()
         }

@@ -252,7 +252,7 @@ operations! {
     list_parts: ListPartsInput -> ListPartsOutput;
     list_multipart_uploads: ListMultipartUploadsInput -> ListMultipartUploadsOutput;
     abort_multipart_upload: AbortMultipartUploadInput -> AbortMultipartUploadOutput;
-    delete_object: DeleteObjectInput -> DeleteObjectOutput;
+    delete_object: DeleteObjectInput with extensions -> DeleteObjectOutput;
     delete_objects: DeleteObjectsInput -> DeleteObjectsOutput;
     get_object_tagging: GetObjectTaggingInput -> GetObjectTaggingOutput;
     put_object_tagging: PutObjectTaggingInput -> PutObjectTaggingOutput;

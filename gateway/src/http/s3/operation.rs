@@ -65,7 +65,7 @@ const OPERATIONS: &[Operation] = &[
     on_bucket("DeleteBucket", "DELETE", "", &[], &[]),
     on_bucket("GetBucketLocation", "GET", "location", &[], &[]),
     on_bucket("GetBucketVersioning", "GET", "versioning", &[], &[]),
-    on_bucket("DeleteObjects", "POST", "delete", &[], headers::DELETE),
+    on_bucket("DeleteObjects", "POST", "delete", &[], headers::DELETE_OBJECTS),
     on_bucket(
         "ListObjectsV2",
         "GET",
@@ -118,7 +118,7 @@ const OPERATIONS: &[Operation] = &[
     COPY_OBJECT,
     on_object("GetObject", "GET", "", GET_OBJECT, headers::GET_OBJECT),
     on_object("HeadObject", "HEAD", "", GET_OBJECT, headers::GET_OBJECT),
-    on_object("DeleteObject", "DELETE", "", VERSION, headers::DELETE),
+    on_object("DeleteObject", "DELETE", "", VERSION, headers::DELETE_OBJECT),
     on_object("GetObjectAttributes", "GET", "attributes", VERSION, headers::GET_ATTRIBUTES),
     on_object("RenameObject", "PUT", "renameObject", &[], headers::RENAME_OBJECT),
     on_object("CreateMultipartUpload", "POST", "uploads", &[], headers::CREATE_UPLOAD),
@@ -382,8 +382,8 @@ mod tests {
     #[test]
     fn headers_that_change_the_meaning_are_refused_by_name() {
         for (method, target, name, value) in [
-            (Method::DELETE, "/b/k", "x-amz-if-match-last-modified-time", "Mon, 01 Jan 2024 00:00:00 GMT"),
-            (Method::DELETE, "/b/k", "if-match", "\"e\""),
+            (Method::DELETE, "/b/k", "if-unmodified-since", "Mon, 01 Jan 2024 00:00:00 GMT"),
+            (Method::POST, "/b?delete", "if-match", "\"e\""),
             (Method::PUT, "/b/k", "content-range", "bytes 1-2/3"),
             (Method::PUT, "/b/k", "if-unmodified-since", "Mon, 01 Jan 2024 00:00:00 GMT"),
             (Method::PUT, "/b/k", "x-amz-server-side-encryption-context", "e30="),

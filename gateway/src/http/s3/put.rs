@@ -11,8 +11,7 @@ use s3s::{
 
 use super::{
     S3Operations, checksums, conditions,
-    entry::EMPTY_MD5,
-    errors::{Answer, Refusal, not_offered},
+    errors::{Answer, Refusal},
     framing::Framing,
     metadata,
     route::Trailer,
@@ -21,8 +20,8 @@ use crate::{
     app::Call,
     data::{Checksums, Expected, UploadError},
     http::header_text,
-    ops::{mkdir::Mkdir, put_object::PutObject},
-    store::Precondition,
+    ops::put_object::PutObject,
+    store::{EMPTY_MD5, Precondition},
 };
 
 /// The body's length without its framing.
@@ -118,11 +117,10 @@ impl S3Operations {
             }
         }
         expected.check(expected.hashers()).map_err(checksums::failure)?;
-        if precondition != Precondition::None {
-            return Err(not_offered("conditions on directories are not offered").into());
-        }
-        let options = Mkdir { parents: true, exist_ok: true, user_metadata, replaces_metadata: true };
-        self.mutate(call, |gateway, call| async move { gateway.mkdir(&call, &bucket, &key, options).await }).await?;
+        self.mutate(call, |gateway, call| async move {
+            gateway.put_marker(&call, &bucket, &key, user_metadata, &precondition).await
+        })
+        .await?;
         let e_tag = Some(ETag::Strong(EMPTY_MD5.to_owned()));
         Ok(S3Response::new(PutObjectOutput { e_tag, ..PutObjectOutput::default() }))
     }
