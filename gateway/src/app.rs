@@ -11,6 +11,7 @@ use crate::{
     data::DataStore,
     ids::Ids,
     index::Index,
+    key_sizes::KeySizes,
     store::{RequestClaim, Store},
 };
 
@@ -22,6 +23,7 @@ pub struct Gateway {
     pub store: Arc<Store>,
     pub data: DataStore,
     pub ids: Arc<Ids>,
+    pub key_sizes: KeySizes,
     pub limits: Limits,
 }
 
@@ -34,6 +36,7 @@ impl Gateway {
             index: Arc::new(Index::new(config, store.clone())?),
             data: DataStore::open(&config.data_dir)?,
             ids: Arc::new(Ids::new(store.clone(), config.owner_name.clone(), config.limits.id_block)),
+            key_sizes: KeySizes::default(),
             store,
             limits: config.limits.clone(),
         })

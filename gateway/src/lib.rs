@@ -6,6 +6,7 @@
 //! - `ops`: the use cases, one verb per file
 //! - `app`: the parts that every use case works with, and the caller
 //! - `ids`: new ids, from blocks that PostgreSQL records
+//! - `key_sizes`: how large the keys of a namespace may be
 //! - `index`: the index client
 //! - `listing`: S3's listing rules, pure logic
 //! - `store`: the metadata database
@@ -26,6 +27,7 @@ mod hash;
 mod http;
 mod ids;
 mod index;
+mod key_sizes;
 mod listing;
 mod metric_table;
 mod ops;

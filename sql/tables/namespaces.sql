@@ -13,6 +13,12 @@ CREATE TABLE mantle.namespaces (
     --- Raised when a move begins and when the new group takes over. It orders the attempts of renames that different
     --- groups prepare, and an index has missed nothing of a namespace that never moved
     moves       int NOT NULL DEFAULT 0,
+    --- No key was made with more components, or more bytes. Gateways raise both in a few steps, before they make larger keys
+    key_levels  int NOT NULL DEFAULT {KEY_LEVELS_FIRST},
+    key_bytes   int NOT NULL DEFAULT {KEY_BYTES_FIRST},
+    --- How many components and bytes renames of directories may have added to keys since
+    moved_levels bigint NOT NULL DEFAULT 0,
+    moved_bytes  bigint NOT NULL DEFAULT 0,
     CONSTRAINT namespaces_move CHECK ((other_group IS NULL) = (move_phase IS NULL))
 );
 SELECT pg_catalog.pg_extension_config_dump('mantle.namespaces', '');

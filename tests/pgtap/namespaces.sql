@@ -1,6 +1,6 @@
 \ir setup.psql
 BEGIN;
-SELECT plan(21);
+SELECT plan(29);
 SELECT tap.id() AS a, tap.id() AS b \gset
 \set request '11111111-1111-1111-1111-111111111111'
 
@@ -30,6 +30,19 @@ SELECT is_empty($$ SELECT * FROM mantle.namespace('ns-x') $$, 'not found by name
 SELECT ok('ns-a' IN (SELECT name FROM mantle.list_namespaces()), 'listed');
 SELECT is((SELECT id FROM mantle.stat(:a, '{0}', '{ns-a/}')), :a::bigint, 'the root has an entry in the super-root');
 SELECT is((SELECT code FROM tap.mkdir(:b, :a, 'd/')), 'MT011', 'no such namespace');
+
+-- The sizes of keys.
+CREATE FUNCTION pg_temp.sizes() RETURNS int[] LANGUAGE sql AS $$
+    SELECT ARRAY[key_levels, key_bytes, moved_levels::int, moved_bytes::int] FROM mantle.namespaces WHERE name = 'ns-a' $$;
+SELECT is(pg_temp.sizes(), '{16,128,0,0}', 'at first');
+SELECT mantle.raise_key_size(:a, 32, 100) AS x \gset
+SELECT is(pg_temp.sizes(), '{32,128,0,0}', 'raised, never lowered');
+SELECT ok(mantle.admit_move(:a, 96, -5), 'a move up to the limit of components');
+SELECT is(pg_temp.sizes(), '{32,128,96,0}', 'is noted; what becomes shorter is not');
+SELECT ok(NOT mantle.admit_move(:a, 1, 0), 'beyond the limit of components');
+SELECT ok(mantle.admit_move(:a, 0, 896), 'up to the limit of bytes');
+SELECT ok(NOT mantle.admit_move(:a, -1, 1), 'beyond the limit of bytes');
+SELECT is(pg_temp.sizes(), '{32,128,96,896}', 'what is not admitted is not noted');
 
 -- Deleting.
 SELECT tap.mkdir(:a, :a, 'i/', false) AS d \gset

@@ -10,11 +10,11 @@ SELECT mantle.grant_namespace('tap-privileges', 'mantle_analyst') AS x \gset
 -- here.
 CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
     ('mantle_gateway',
-     'abort_upload_delegated all_uploads allocate_ids assignment assignment_changes compact copy_object copy_part create_namespace
+     'abort_upload_delegated admit_move all_uploads allocate_ids assignment assignment_changes compact copy_object copy_part create_namespace
      create_upload_delegated delete_namespace delete_object dirstat drop_manifest_delegated extents_between fence_request_delegated
      finish_upload_delegated
      hosted_groups import_directories import_objects index_source lease lineage list list_namespaces list_filled list_parts
-     list_tree list_uploads mkdir namespace operation part_of_object prune_tree put_object put_part_delegated remove_tree
+     list_tree list_uploads mkdir names_below namespace operation part_of_object prune_tree put_object put_part_delegated raise_key_size remove_tree
      rename_directory rename_object replay resolve_path rmdir seal_upload_delegated set_attributes shard_map stat
      unseal_upload_delegated unused_locators upload upload_usage usage'),
     ('mantle_gateway mantle_index',

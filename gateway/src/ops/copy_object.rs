@@ -72,6 +72,7 @@ impl Gateway {
             accept(&found.entry)?;
             let parent = self.make_parents(call, namespace, parents, None).await?;
             parent.directory.check_change(&call.caller)?;
+            self.admit_key(parent.directory.ns, &path).await?;
             let claim = call.claim(parent.directory.ns, hash);
             let (content_type, user_metadata) = described_as(&found.entry, copy);
             let (found, content_type, user_metadata) = (&found, content_type.as_deref(), user_metadata.as_ref());

@@ -4,7 +4,9 @@
 //! only when the transaction is known not to have committed; otherwise the leader resolves the lock.
 
 use mantle_index_client::RenameRequest;
-use mantle_types::{EntryId, Error, ErrorCode, NamespaceId, Result, name::Path, request::derive_request_id};
+use mantle_types::{
+    DirectoryId, EntryId, Error, ErrorCode, NamespaceId, Result, name::Path, request::derive_request_id,
+};
 use uuid::Uuid;
 
 use super::{
@@ -15,6 +17,7 @@ use super::{
 use crate::{
     app::{Call, Gateway},
     index::PreparedRename,
+    key_sizes::KeySize,
     store::{LeasedPartition, Prepare, RemoveTree, RenameDirectory, RequestClaim, Written, pause},
 };
 
@@ -34,6 +37,8 @@ enum Outcome {
     Retry(Error),
     /// The index refused, as far as it knows the tree.
     Refused(Error),
+    /// Keys below this directory might become too large.
+    Grows(NamespaceId, DirectoryId),
 }
 
 impl DirectoryMove<'_> {
@@ -58,9 +63,16 @@ impl Gateway {
         // The index has everything that was committed when the move began.
         let mut is_current = false;
         let mut is_free = false;
+        let mut added = change.destination.and_then(|destination| KeySize::added(change.source, destination));
         loop {
-            match self.try_move(change).await? {
+            match self.try_move(change, &mut added).await? {
                 Outcome::Done(id) => return Ok(id),
+                Outcome::Grows(ns, moved) => {
+                    if let Some(destination) = change.destination {
+                        self.admit_growth(ns, moved, destination).await?;
+                    }
+                    added = None;
+                }
                 Outcome::Refused(refusal) if is_current => match change.destination {
                     Some(destination) if !is_free && is_taken(&refusal) => {
                         is_free = self.free_destination(change, destination).await?;
@@ -94,7 +106,8 @@ impl Gateway {
         self.prune_ghost(parent.ns, parent.pid(), name).await
     }
 
-    async fn try_move(&self, change: &DirectoryMove<'_>) -> Result<Outcome> {
+    /// `added`: what the move adds to keys, until that is admitted.
+    async fn try_move(&self, change: &DirectoryMove<'_>, added: &mut Option<KeySize>) -> Result<Outcome> {
         let DirectoryMove { call, namespace, hash, .. } = *change;
         let start = self.index.resolution_start(namespace).await?;
         let prepared = match self.index.prepare_rename(change.request(self.limits.rename_lock_ms)).await {
@@ -109,6 +122,14 @@ impl Gateway {
             Err(e) => return refused(e),
         };
         let claim = call.claim(prepared.ns, hash);
+        if let Some(growth) = *added {
+            let admitted = self.store.admit_move(prepared.ns, growth.levels, growth.bytes).await;
+            if !matches!(admitted, Ok(true)) {
+                self.index.release_rename(claim.key(), &prepared).await;
+                return admitted.map(|_| Outcome::Grows(prepared.ns, prepared.source_id));
+            }
+            *added = None;
+        }
         let source = self.store.lease(&start, prepared.source_pid);
         let pending = self.index.begin_await(namespace, claim.key());
         match self.commit_move(change, claim, source, &prepared).await {

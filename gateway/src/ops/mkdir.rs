@@ -44,6 +44,7 @@ impl Gateway {
                 false => self.locate_parent(&call.caller, namespace, parents, Purpose::DirectoryChange).await?,
             };
             directory.check_change(&call.caller)?;
+            self.admit_key(directory.ns, &path).await?;
             let claim = call.claim(directory.ns, hash);
             let awaited = self.index.begin_await(namespace, claim.key());
             let (code, written) = self

@@ -5,6 +5,7 @@ pub mod delete_object;
 mod directory_move;
 pub mod get_object;
 mod ghosts;
+mod growth;
 pub mod list;
 pub mod list_keys;
 mod locate;

@@ -144,6 +144,7 @@ impl Gateway {
         loop {
             let parent = self.make_parents(call, namespace, parents, reached.take()).await?;
             parent.directory.check_change(&call.caller)?;
+            self.admit_key(parent.directory.ns, &path).await?;
             let partition = self.before_swept(&stored, parent.directory.leased_partition())?;
             let claim = call.claim(parent.directory.ns, hash);
             let answer = self

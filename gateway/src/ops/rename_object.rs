@@ -35,6 +35,7 @@ impl Gateway {
             let destination_parent = whole(destination_parent?, to, true)?;
             source_parent.check_change(&call.caller)?;
             destination_parent.check_change(&call.caller)?;
+            self.admit_key(destination_parent.ns, destination).await?;
             let rename = RenameObject {
                 source_pid: source_parent.pid(),
                 source_name,

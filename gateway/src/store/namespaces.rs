@@ -88,6 +88,18 @@ impl Store {
         self.assignments.read(name.to_owned()).await
     }
 
+    /// Permits keys with so many components and bytes.
+    pub async fn raise_key_size(&self, ns: NamespaceId, levels: i32, bytes: i32) -> Result<()> {
+        let params = [(&ns.as_i64() as _, Type::INT8), (&levels as _, Type::INT4), (&bytes as _, Type::INT4)];
+        self.query_one(&sql::RAISE_KEY_SIZE, &params).await.map(drop)
+    }
+
+    /// Whether a directory may move to a path with so many components and bytes more, whatever is below it.
+    pub async fn admit_move(&self, ns: NamespaceId, levels: i32, bytes: i32) -> Result<bool> {
+        let params = [(&ns.as_i64() as _, Type::INT8), (&levels as _, Type::INT4), (&bytes as _, Type::INT4)];
+        rows::get(&self.query_one(&sql::ADMIT_MOVE, &params).await?, "is_admitted")
+    }
+
     /// All groups that have, or had, replicas.
     pub async fn hosted_groups(&self) -> Result<Vec<GroupId>> {
         let rows = self.query(&sql::HOSTED_GROUPS, &[]).await?;

@@ -21,6 +21,13 @@ pub enum Listed {
     Tree,
 }
 
+/// The names in a directory, by their bytes; those of directories with their slash.
+pub struct NamesBelow {
+    pub pid: PartitionId,
+    pub longest: i32,
+    pub directories: Vec<(DirectoryId, i32)>,
+}
+
 /// Totals of a directory's own entries.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DirectoryTotals {
@@ -100,6 +107,20 @@ impl Store {
             (&limit, Type::INT4),
         ];
         self.query_at(pid, statement, &params).await?.iter().map(Entry::read).collect()
+    }
+
+    /// The names in directories; none of a directory without entries.
+    pub async fn names_below(&self, directories: &[i64]) -> Result<Vec<NamesBelow>> {
+        let rows = self.query(&sql::NAMES_BELOW, &[(&directories, Type::INT8_ARRAY)]).await?;
+        let read = |row| {
+            let (ids, lengths): (Vec<i64>, Vec<i32>) = (rows::get(row, "directories")?, rows::get(row, "lengths")?);
+            Ok(NamesBelow {
+                pid: PartitionId::from(rows::get::<i64>(row, "pid")?),
+                longest: rows::get(row, "longest")?,
+                directories: ids.into_iter().map(DirectoryId::from).zip(lengths).collect(),
+            })
+        };
+        rows.iter().map(read).collect()
     }
 
     /// The locators that no object names.

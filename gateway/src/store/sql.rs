@@ -98,6 +98,10 @@ statements! {
     RENAME_DIRECTORY "rename_directory" change
         "SELECT code, id, replayed \
          FROM mantle.rename_directory($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
+    RAISE_KEY_SIZE "raise_key_size" change "SELECT NULL FROM mantle.raise_key_size($1, $2, $3)";
+    ADMIT_MOVE "admit_move" change "SELECT mantle.admit_move($1, $2, $3) AS is_admitted";
+    /// Of directories with entries: their longest names, and the directories in them.
+    NAMES_BELOW "names_below" read "SELECT pid, longest, directories, lengths FROM mantle.names_below($1)";
     PUT_OBJECT "put_object" batch "ord, code, id, replayed, old_locator" of put_object;
     DELETE_OBJECT "delete_object" batch "ord, code, id, replayed, old_locator" of delete_object;
     RENAME_OBJECT "rename_object" change

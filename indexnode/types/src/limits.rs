@@ -17,6 +17,10 @@ limits! {
     KEY_BYTES_MAX: usize = 1024;
     /// Deepest path, in components. The deepest real namespace reported is 95 (Mantle, SOSP '25, section 3.1).
     PATH_DEPTH_MAX: usize = 128;
+    /// The components that keys of a namespace may have at first: `key_levels` of `mantle.namespaces`.
+    KEY_LEVELS_FIRST: usize = 16;
+    /// The bytes that keys of a namespace may have at first: `key_bytes` of `mantle.namespaces`.
+    KEY_BYTES_FIRST: usize = 128;
     /// Longest namespace (bucket) name, in bytes.
     NAMESPACE_BYTES_MAX: usize = 63;
     /// Shortest namespace (bucket) name, in bytes.

@@ -16,6 +16,8 @@ pub const NAMESPACE_GROUP: &str = "SELECT index_group, move_phase FROM mantle.na
 pub const ALLOCATE_IDS: &str = "SELECT first_id, last_id FROM mantle.allocate_ids($1, $2)";
 /// Directories, parents first: principal, ns, pid[], name[] (with their slash), id[]. A row for each one not inserted.
 pub const IMPORT_DIRECTORIES: &str = "SELECT ord, code, id FROM mantle.import_directories($1, $2, $3, $4, $5)";
+/// Permits keys of this size: ns, components, bytes.
+pub const RAISE_KEY_SIZE: &str = "SELECT mantle.raise_key_size($1, $2, $3)";
 /// Entries by place: ns, pid[], name[]. A row for each, with the id of those that exist.
 pub const STAT: &str = "SELECT ord, id FROM mantle.stat($1, $2, $3)";
 /// Explicit directories: principal, ns, pid[], name[], id[], owner[], group[], mode[], explicit[], metadata[], request

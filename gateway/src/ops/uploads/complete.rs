@@ -1,7 +1,7 @@
 //! CompleteMultipartUpload (P53): seal the upload, put the object, finish the upload. Each step may be repeated, and after
 //! a crash between two of them anyone can find out how far the attempt came.
 
-use mantle_types::{Error, ErrorCode, PartitionId, Permission, Result};
+use mantle_types::{Error, ErrorCode, PartitionId, Permission, Result, name::Path};
 
 use super::{
     super::{parents::Parent, restarts::Restarts},
@@ -144,7 +144,8 @@ struct Making<'a> {
     call: &'a Call,
     namespace: &'a str,
     key: &'a str,
-    /// Name and parents of the key.
+    path: &'a Path<'a>,
+    /// Its name and its parents.
     entry_name: &'a str,
     parents: &'a [&'a str],
     /// The upload's.
@@ -167,7 +168,7 @@ impl Gateway {
         let path = object_path(key)?;
         let Some((entry_name, parents)) = path.split_last() else { return Err(ErrorCode::InvalidArgument.into()) };
         let hash = hash(namespace, key, name, wanted);
-        let making = Making { call, namespace, key, entry_name, parents, name, wanted, hash };
+        let making = Making { call, namespace, key, path: &path, entry_name, parents, name, wanted, hash };
         let mut restarts = Restarts::default();
         loop {
             if let Some(completed) = self.try_to_complete(&making, &mut restarts).await? {
@@ -200,6 +201,7 @@ impl Gateway {
         check_expected(wanted, &upload, object.size, &object.checksum)?;
         let parent = self.make_parents(call, namespace, making.parents, None).await?;
         parent.directory.check_change(&call.caller)?;
+        self.admit_key(parent.directory.ns, making.path).await?;
         let destination = parent.directory.pid();
         let Some(sealed) = self.seal(making, &upload, &object, destination, restarts).await? else { return Ok(None) };
         let is_done = match sealed.attempt.destination {

@@ -23,7 +23,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use mantle_index_client::{IndexClient, Status};
-use mantle_types::{GroupId, NamespaceId, name::check_namespace_name};
+use mantle_types::{GroupId, NamespaceId, limits::KEY_BYTES_MAX, name::check_namespace_name};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -127,7 +127,8 @@ async fn import(options: Options, cancel: CancellationToken) -> Result<Summary> 
         parsed = read => parsed.context("reading the listing")??,
         () = cancel.cancelled() => return Err(interrupted()),
     };
-    let Parsed { tree, order, report, lines, elapsed: parse } = parsed;
+    let Parsed { tree, order, report, lines, key_bytes, elapsed: parse } = parsed;
+    permit_keys(&options.database.url, ns, tree.levels(), key_bytes).await?;
 
     let load = Load {
         url: options.database.url,
@@ -180,6 +181,13 @@ async fn namespace(url: &str, name: &str) -> Result<NamespaceId> {
     }
 }
 
+/// Renames of directories trust that no key is larger than was permitted.
+async fn permit_keys(url: &str, ns: NamespaceId, levels: usize, bytes: usize) -> Result<()> {
+    let (levels, bytes) = (i32::try_from(levels)?, i32::try_from(bytes)?);
+    let permitted = Session::new(url, sql::RAISE_KEY_SIZE).call(&[&ns.as_i64(), &levels, &bytes]).await;
+    permitted.map(drop).context("permitting the listing's longest keys")
+}
+
 async fn load_all(load: &Load, phases: &mut Vec<(&'static str, Duration)>) -> Result<(Loaded, Loaded)> {
     let progress = Progress::bar("directories", load.order.walk.len() as u64);
     let (known, directories) = load.directories(&progress).await?;
@@ -210,6 +218,8 @@ struct Parsed {
     order: Order,
     report: Report,
     lines: u64,
+    /// Of the longest key, with a slash at its end.
+    key_bytes: usize,
     elapsed: Duration,
 }
 
@@ -217,7 +227,7 @@ struct Parsed {
 fn read(listing: &Path, mut report: Report, cancel: &CancellationToken) -> Result<Parsed> {
     let progress = Progress::spinner("parse");
     let mut tree = Tree::default();
-    let lines = if listing == Path::new("-") {
+    let (lines, key_bytes) = if listing == Path::new("-") {
         read_lines(io::stdin().lock(), &mut tree, &mut report, &progress, cancel)
     } else {
         let refused = |error| failure(Exit::Usage, format!("cannot open the listing {}: {error}", listing.display()));
@@ -238,18 +248,19 @@ fn read(listing: &Path, mut report: Report, cancel: &CancellationToken) -> Resul
         };
         report.add(object.line.into(), tree.object_path(object).as_bytes(), finding, &reason)?;
     }
-    Ok(Parsed { tree, order, report, lines, elapsed: progress.finish() })
+    Ok(Parsed { tree, order, report, lines, key_bytes, elapsed: progress.finish() })
 }
 
+/// Answers the number of lines, and the bytes of the longest key.
 fn read_lines(
     input: impl BufRead,
     tree: &mut Tree,
     report: &mut Report,
     progress: &Progress,
     cancel: &CancellationToken,
-) -> Result<u64> {
+) -> Result<(u64, usize)> {
     let mut lines = Lines::new(input);
-    let mut count = 0;
+    let (mut count, mut key_bytes) = (0, 0);
     while let Some(line) = lines.next()? {
         count = line.number;
         let number = u32::try_from(count).context("the listing has more than 2^32 lines; split it")?;
@@ -267,6 +278,7 @@ fn read_lines(
                 continue;
             }
         };
+        key_bytes = key_bytes.max((item.key.len() + 1).min(KEY_BYTES_MAX));
         let (finding, reason) = match tree.insert(number, &item) {
             Ok(Insertion::Taken) if item.key.is_ascii() => continue,
             Ok(Insertion::Taken) => (Finding::NotAscii, "the path is not ASCII; that is allowed".to_owned()),
@@ -275,5 +287,5 @@ fn read_lines(
         };
         report.add(count, item.key.as_bytes(), finding, &reason)?;
     }
-    Ok(count)
+    Ok((count, key_bytes))
 }

@@ -198,6 +198,12 @@ impl Tree {
         self.directory_path(object.parent) + self.name(object.name)
     }
 
+    /// The components that a path may have.
+    pub fn levels(&self) -> usize {
+        let deepest = self.directories.iter().map(|directory| directory.depth).max().unwrap_or_default();
+        (usize::from(deepest) + 1).min(PATH_DEPTH_MAX)
+    }
+
     pub fn heap_bytes(&self) -> usize {
         self.names.capacity()
             + self.directories.capacity() * size_of::<Directory>()

@@ -1,0 +1,120 @@
+//! The sizes of keys that may be made in a namespace, as its row in PostgreSQL has them. A rename of a directory trusts them
+//! (P55), so they are raised before a larger key is made. They rise in a few steps: each namespace
+//! is written at most a handful of times, and most never.
+
+use std::collections::HashMap;
+
+use mantle_types::{
+    NamespaceId, Result,
+    limits::{KEY_BYTES_FIRST, KEY_BYTES_MAX, KEY_LEVELS_FIRST, PATH_DEPTH_MAX},
+    name::Path,
+};
+use parking_lot::RwLock;
+
+use crate::store::Store;
+
+/// How large a key is, or by how much one is larger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeySize {
+    /// Components.
+    pub levels: i32,
+    /// Bytes, with the slashes in between, and the one that ends a directory's key.
+    pub bytes: i32,
+}
+
+impl KeySize {
+    const FIRST: Self = Self { levels: KEY_LEVELS_FIRST as i32, bytes: KEY_BYTES_FIRST as i32 };
+
+    pub fn of(path: &Path<'_>) -> Self {
+        let components = path.components();
+        let slashes = components.len().saturating_sub(usize::from(!path.is_directory()));
+        let names: usize = components.iter().map(|name| name.len()).sum();
+        Self { levels: components.len() as i32, bytes: (names + slashes) as i32 }
+    }
+
+    /// What is added to keys when a directory moves; `None` if they do not grow.
+    pub fn added(source: &Path<'_>, destination: &Path<'_>) -> Option<Self> {
+        let (from, to) = (Self::of(source), Self::of(destination));
+        let added = Self { levels: to.levels - from.levels, bytes: to.bytes - from.bytes };
+        (added.levels > 0 || added.bytes > 0).then_some(added)
+    }
+
+    fn is_within(self, other: Self) -> bool {
+        self.levels <= other.levels && self.bytes <= other.bytes
+    }
+
+    /// The step that a size is rounded up to: a power of two times the first, at most the limit.
+    fn step(self) -> Self {
+        let step = |size: i32, first: i32, max: usize| {
+            std::iter::successors(Some(first), |step| Some(step * 2))
+                .find(|step| *step >= size)
+                .unwrap_or(size)
+                .min(max as i32)
+        };
+        Self {
+            levels: step(self.levels, Self::FIRST.levels, PATH_DEPTH_MAX),
+            bytes: step(self.bytes, Self::FIRST.bytes, KEY_BYTES_MAX),
+        }
+    }
+}
+
+/// The sizes that this process has seen raised. A namespace that is not here has at least the first.
+#[derive(Default)]
+pub struct KeySizes(RwLock<HashMap<NamespaceId, KeySize>>);
+
+impl KeySizes {
+    /// Makes sure that the namespace's row permits a key, before it is made.
+    pub async fn admit(&self, store: &Store, ns: NamespaceId, key: &Path<'_>) -> Result<()> {
+        let size = KeySize::of(key);
+        if size.is_within(KeySize::FIRST) {
+            return Ok(());
+        }
+        let known = self.0.read().get(&ns).copied().unwrap_or(KeySize::FIRST);
+        if size.is_within(known) {
+            return Ok(());
+        }
+        let step = size.step();
+        let raised = KeySize { levels: step.levels.max(known.levels), bytes: step.bytes.max(known.bytes) };
+        store.raise_key_size(ns, raised.levels, raised.bytes).await?;
+        // Another call may have raised it further meanwhile.
+        let mut sizes = self.0.write();
+        let known = sizes.entry(ns).or_insert(raised);
+        *known = KeySize { levels: known.levels.max(raised.levels), bytes: known.bytes.max(raised.bytes) };
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size(levels: i32, bytes: i32) -> KeySize {
+        KeySize { levels, bytes }
+    }
+
+    #[test]
+    fn a_size_is_the_key_s() {
+        for key in ["a", "a/", "a/bc", "a/bc/", "\u{e4}/b"] {
+            assert_eq!(KeySize::of(&Path::parse(key).unwrap()).bytes, key.len() as i32, "{key}");
+        }
+        assert_eq!(KeySize::of(&Path::parse("a/b/").unwrap()).levels, 2);
+    }
+
+    #[test]
+    fn only_longer_paths_add() {
+        let added = |from: &str, to: &str| KeySize::added(&Path::parse(from).unwrap(), &Path::parse(to).unwrap());
+        assert_eq!(added("a/", "b/"), None);
+        assert_eq!(added("a/b/", "c/"), None);
+        assert_eq!(added("a/", "b/c/"), Some(size(1, 2)));
+        assert_eq!(added("a/b/", "long/"), Some(size(-1, 1)));
+        assert_eq!(added("long/", "a/b/"), Some(size(1, -1)));
+    }
+
+    #[test]
+    fn sizes_rise_in_steps_to_the_limits() {
+        assert_eq!(size(1, 1).step(), KeySize::FIRST);
+        assert_eq!(size(17, 128).step(), size(32, 128));
+        assert_eq!(size(100, 1000).step(), size(128, 1024));
+        assert_eq!(size(128, 1024).step(), size(128, 1024));
+    }
+}

@@ -1,0 +1,69 @@
+//! Keeps every key within the limits when a directory moves to a longer path. Nearly always the namespace's row tells that
+//! no key can become too large, whatever is below the directory. Otherwise the directory is measured (P55).
+
+use std::collections::HashMap;
+
+use mantle_types::{
+    DirectoryId, Error, ErrorCode, NamespaceId, Result,
+    limits::{KEY_BYTES_MAX, PATH_DEPTH_MAX},
+    name::Path,
+};
+
+use crate::{app::Gateway, key_sizes::KeySize};
+
+/// Directories that are read at a time.
+const DIRECTORIES_AT_ONCE: usize = 1000;
+
+impl Gateway {
+    /// Makes sure that renames know of a key of this size, before it is made.
+    pub(super) async fn admit_key(&self, ns: NamespaceId, key: &Path<'_>) -> Result<()> {
+        self.key_sizes.admit(&self.store, ns, key).await
+    }
+
+    /// Makes sure that every key below a directory is within the limits after it has moved. What is made meanwhile below
+    /// it, and is larger than any key before, is not looked at.
+    ///
+    /// # Errors
+    /// `PathTooDeep` or `KeyTooLong`.
+    pub(super) async fn admit_growth(&self, ns: NamespaceId, moved: DirectoryId, destination: &Path<'_>) -> Result<()> {
+        let to = KeySize::of(destination);
+        let below = self.largest_below(moved).await?;
+        let largest = KeySize { levels: to.levels + below.levels, bytes: to.bytes + below.bytes };
+        let refuse = |code, what: &str, max| {
+            Err(Error::new(code, format!("below the directory there is a key that would have more than {max} {what}")))
+        };
+        if largest.levels > PATH_DEPTH_MAX as i32 {
+            return refuse(ErrorCode::PathTooDeep, "components", PATH_DEPTH_MAX);
+        }
+        if largest.bytes > KEY_BYTES_MAX as i32 {
+            return refuse(ErrorCode::KeyTooLong, "bytes", KEY_BYTES_MAX);
+        }
+        self.store.raise_key_size(ns, largest.levels, largest.bytes).await
+    }
+
+    /// What the largest key below a directory has beyond the directory's own.
+    async fn largest_below(&self, top: DirectoryId) -> Result<KeySize> {
+        let mut largest = KeySize { levels: 0, bytes: 0 };
+        let mut level = vec![(top.sole_partition(), 0)];
+        // Bounded: directories that move meanwhile might lead in a circle.
+        for levels in 1..=2 * PATH_DEPTH_MAX as i32 {
+            let mut next = Vec::new();
+            for some in level.chunks(DIRECTORIES_AT_ONCE) {
+                let bytes: HashMap<_, i32> = some.iter().copied().collect();
+                let pids: Vec<i64> = some.iter().map(|(pid, _)| pid.as_i64()).collect();
+                for names in self.store.names_below(&pids).await? {
+                    let above = bytes.get(&names.pid).copied().unwrap_or_default();
+                    largest = KeySize { levels, bytes: largest.bytes.max(above + names.longest) };
+                    next.extend(
+                        names.directories.into_iter().map(|(id, length)| (id.sole_partition(), above + length)),
+                    );
+                }
+            }
+            if next.is_empty() {
+                break;
+            }
+            level = next;
+        }
+        Ok(largest)
+    }
+}
