@@ -1,4 +1,4 @@
-//! Processor time of this process and of whole PostgreSQL servers, from `/proc`.
+//! Processor time of this process and of whole servers, from `/proc`.
 //!
 //! A server's time is the postmaster's, that of its living children, and that of the children it has waited for. A tick
 //! is 10 ms, and each process may be one tick short.
@@ -27,6 +27,11 @@ pub fn own() -> Result<Duration> {
 }
 
 impl Server {
+    /// A process with its children.
+    pub fn of(pid: i32) -> Self {
+        Self { postmaster: pid }
+    }
+
     /// The server that started this process.
     pub fn of_child(pid: i32) -> Result<Self> {
         let stat = Process::new(pid).and_then(|process| process.stat());

@@ -39,8 +39,10 @@ use crate::{
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// In the order in which they run.
-const MEASUREMENTS: [&str; 9] =
-    ["load", "rebuild", "analysts", "lookup", "list", "rename", "mkdir", "puts", "contention"];
+const MEASUREMENTS: [&str; 10] =
+    ["load", "rebuild", "analysts", "lookup", "list", "rename", "mkdir", "puts", "contention", "s3"];
+/// Not part of the whole: it writes tens of gigabytes.
+const ONLY_BY_NAME: &str = "s3";
 
 /// Measure a running Mantle
 #[derive(Parser)]
@@ -106,7 +108,13 @@ struct Options {
     /// Gateways that gather no calls (`postgres.batch_elements_max = 1`); separated by commas
     #[arg(long, env = "MANTLE_NOT_GATHERING_URLS", value_name = "URLS", value_delimiter = ',')]
     not_gathering_urls: Vec<String>,
-    /// Only these, by comma: load, rebuild, analysts, lookup, list, rename, mkdir, puts, contention
+    /// The stack's processes, for their processor time: `name=pid`, separated by commas
+    #[arg(long, env = "MANTLE_PROCESSES", value_name = "LIST", value_delimiter = ',', hide = true)]
+    processes: Vec<String>,
+    /// Another S3 service on this machine to measure beside, by `name,url,access key,secret key,pid`
+    #[arg(long, value_name = "PEER")]
+    peer: Option<String>,
+    /// Only these, by comma: load, rebuild, analysts, lookup, list, rename, mkdir, puts, contention, s3
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
     /// The role of DATABASE_URL through the pooler, for the baselines
@@ -169,7 +177,8 @@ async fn run(options: Options) -> Result<Report> {
     );
     // Reads come first, so that the vacuum after a load does not disturb the latency of writes.
     for name in MEASUREMENTS {
-        if !options.only.is_empty() && !options.only.iter().any(|only| only == name) {
+        let is_chosen = options.only.iter().any(|only| only == name);
+        if !is_chosen && (!options.only.is_empty() || name == ONLY_BY_NAME) {
             continue;
         }
         match name {
@@ -181,6 +190,7 @@ async fn run(options: Options) -> Result<Report> {
             "rename" => measure::rename::run(&bench, &mut report).await?,
             "mkdir" => measure::mkdir::run(&bench, &mut report).await?,
             "puts" => measure::puts::run(&bench, &mut report).await?,
+            "s3" => measure::s3::run(&bench, &mut report).await?,
             _ => measure::contention::run(&bench, &mut report).await?,
         }
     }

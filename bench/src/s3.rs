@@ -1,12 +1,13 @@
-//! ListObjectsV2 with presigned URLs (Signature Version 4): the only S3 call that the bench measures.
+//! The S3 calls that the bench measures, with presigned URLs (Signature Version 4).
 //!
-//! An SDK would add its own time to each measured call, so the bench sends the request itself and only counts the keys.
+//! An SDK would add its own time to each measured call, so the bench sends the requests itself and reads no more of an
+//! answer than it needs.
 
 use std::iter;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use jiff::Timestamp;
-use reqwest::{Client, StatusCode, Url};
+use reqwest::{Body, Client, Response, StatusCode, Url};
 use rusty_s3::{Method, signing::sign};
 
 const EXPIRES_SECONDS: u64 = 60;
@@ -41,6 +42,90 @@ impl S3 {
             bail!("ListObjectsV2 of {bucket} after {start_after:?}: {status} {text}");
         }
         Ok(text.matches("<Key>").count())
+    }
+
+    /// Makes a bucket.
+    pub async fn create_bucket(&self, bucket: &str) -> Result<()> {
+        self.call(Method::Put, bucket, &[], &[], Body::default()).await.map(drop)
+    }
+
+    /// Puts an object, or with `part` a part of an upload; answers its etag.
+    pub async fn put(&self, path: &str, part: Option<(&str, usize)>, body: impl Into<Body>) -> Result<String> {
+        let number = part.map(|(_, number)| number.to_string()).unwrap_or_default();
+        let query = part.map(|(upload, _)| vec![("partNumber", number.as_str()), ("uploadId", upload)]);
+        let answer = self.call(Method::Put, path, &query.unwrap_or_default(), &[], body.into()).await?;
+        Ok(answer.headers().get("etag").context("no etag")?.to_str()?.to_owned())
+    }
+
+    /// Reads an object; answers how many bytes it has.
+    pub async fn get(&self, path: &str) -> Result<usize> {
+        Ok(self.call(Method::Get, path, &[], &[], Body::default()).await?.bytes().await?.len())
+    }
+
+    /// Copies an object.
+    pub async fn copy(&self, source: &str, path: &str) -> Result<()> {
+        let source = format!("/{source}");
+        let answer = self.call(Method::Put, path, &[], &[("x-amz-copy-source", &source)], Body::default()).await?;
+        // An error that comes late has the status 200.
+        let text = answer.text().await?;
+        ensure!(text.contains("<CopyObjectResult"), "CopyObject of {source}: {text}");
+        Ok(())
+    }
+
+    /// Begins an upload; answers its id.
+    pub async fn create_upload(&self, path: &str) -> Result<String> {
+        let text = self.call(Method::Post, path, &[("uploads", "")], &[], Body::default()).await?.text().await?;
+        let id = text.split_once("<UploadId>").and_then(|(_, rest)| rest.split_once("</UploadId>"));
+        Ok(id.context("no upload id")?.0.to_owned())
+    }
+
+    /// Completes an upload of parts with these etags.
+    pub async fn complete_upload(&self, path: &str, upload: &str, etags: &[String]) -> Result<()> {
+        let part = |(at, etag): (usize, &String)| {
+            format!("<Part><PartNumber>{}</PartNumber><ETag>{etag}</ETag></Part>", at + 1)
+        };
+        let parts: String = etags.iter().enumerate().map(part).collect();
+        let document = format!("<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>");
+        let answer = self.call(Method::Post, path, &[("uploadId", upload)], &[], document.into()).await?;
+        let text = answer.text().await?;
+        ensure!(text.contains("<CompleteMultipartUploadResult"), "CompleteMultipartUpload of {path}: {text}");
+        Ok(())
+    }
+
+    /// Sends a request for a bucket or an object, `bucket/key`.
+    async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, &str)],
+        headers: &[(&str, &str)],
+        body: Body,
+    ) -> Result<Response> {
+        let mut url = self.endpoint.clone();
+        url.set_path(path);
+        let Self { region, access_key, secret_key, .. } = self;
+        let (now, name) = (Timestamp::now(), method.to_str());
+        let signed = headers.iter().copied();
+        let url = sign(
+            &now,
+            method,
+            url,
+            access_key,
+            secret_key,
+            None,
+            region,
+            EXPIRES_SECONDS,
+            query.iter().copied(),
+            signed,
+        );
+        let mut request = self.client.request(name.parse()?, url).body(body);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let answer = request.send().await?;
+        let status = answer.status();
+        ensure!(status.is_success(), "{name} {path}: {status} {}", answer.text().await.unwrap_or_default());
+        Ok(answer)
     }
 
     fn page_url(&self, bucket: &str, start_after: &str, keys_max: usize, now: Timestamp) -> Url {

@@ -58,6 +58,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--full", dest="part", action="store_const", const="full", default="amd64", help=full)
     only = "with `bench`: these measurements alone, separated by commas, into docs/bench-….md; `citus` alone"
     parser.add_argument("--only", help=only)
+    peer = "with `bench --only s3`: another S3 service to measure beside, name,url,access key,secret key,pid"
+    parser.add_argument("--peer", help=peer)
     parser.add_argument("--seconds", type=int, default=600, help="with `soak`: how long")
     return parser.parse_args()
 
@@ -99,7 +101,7 @@ def measured(given: argparse.Namespace) -> None:
     if given.only == "citus":
         measure.citus_against_plain(given.part, given.port_base)
     elif given.command == "bench":
-        measure.bench(given.part, given.port_base, given.only)
+        measure.bench(given.part, given.port_base, given.only, given.peer)
     else:
         measure.soak(given.seconds, given.port_base)
 

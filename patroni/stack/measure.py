@@ -85,8 +85,8 @@ def _servers(port_base: int | None, need_gb: float, settings: dict[str, dict[str
         remove_folder(FOLDER)
 
 
-def bench(part: str, port_base: int | None, only: str | None) -> None:
-    """Writes docs/bench.md, or with `only` a page for that part."""
+def bench(part: str, port_base: int | None, only: str | None, peer: str | None = None) -> None:
+    """Writes docs/bench.md, or with `only` a page for that part. `peer`: an S3 service to measure beside."""
     if only == "lookup":
         _lookup(part)
         return
@@ -97,7 +97,10 @@ def bench(part: str, port_base: int | None, only: str | None) -> None:
         stack.start_more_gateways()
         arguments = ["measure", *_listing(stack.layout.folder, part), "--mantle", stack.layout.binaries / "mantle"]
         gathering, *others = (gateway.url for gateway in stack.more_gateways)
-        more = {"MANTLE_MORE_URLS": gathering, "MANTLE_NOT_GATHERING_URLS": ",".join(others)}
+        processes = ",".join(f"{process.name}={process.pid()}" for process in stack.processes())
+        if peer:
+            arguments += ["--peer", peer]
+        more = {"MANTLE_PROCESSES": processes, "MANTLE_MORE_URLS": gathering, "MANTLE_NOT_GATHERING_URLS": ",".join(others)}
         page = f"bench-{only.replace(',', '-')}.md" if only else "bench.md"
         _measure(page, *arguments, *(["--only", only] if only else []), **variables, **more)
 

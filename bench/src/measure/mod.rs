@@ -9,6 +9,7 @@ pub mod mkdir;
 pub mod puts;
 pub mod rebuild;
 pub mod rename;
+pub mod s3;
 
 use std::time::{Duration, Instant};
 
