@@ -90,9 +90,9 @@ chaos-proof: python ## Check that `make chaos` would notice a missing protection
 clients: python ## Let real S3 clients do their work, each in an environment of its own, and write docs/clients.md (ONLY=regex: some clients, no page)
 	@$(SUITE) --clients $(if $(ONLY),--only "$(ONLY)")
 
-conformance: python ## Run the public suite ceph/s3-tests from a checkout of it, S3_TESTS=path, and compare with the kept list of failures (KEEP=1: renew the list; ONLY=name: some tests)
-	@test -n "$(S3_TESTS)" || { echo "S3_TESTS=path is missing: a checkout of github.com/ceph/s3-tests" >&2; exit 2; }
-	@$(SUITE) --conformance "$(S3_TESTS)" $(if $(KEEP),--keep) $(if $(ONLY),--only "$(ONLY)")
+conformance: python ## Run public suites of S3 from checkouts of them, S3_TESTS=path (ceph/s3-tests) and VERSITYGW=path, and compare with the kept lists of failures (KEEP=1: renew the lists; ONLY=name: some tests)
+	@test -n "$(S3_TESTS)$(VERSITYGW)" || { echo "S3_TESTS=path or VERSITYGW=path is missing: a checkout of github.com/ceph/s3-tests, or of github.com/versity/versitygw" >&2; exit 2; }
+	@$(SUITE) --conformance $(if $(S3_TESTS),--s3-tests "$(S3_TESTS)") $(if $(VERSITYGW),--versitygw "$(VERSITYGW)") $(if $(KEEP),--keep) $(if $(ONLY),--only "$(ONLY)")
 
 simulate: python ## Run one seed of the IndexNode simulation, SEED=0, with its trace
 	@$(SUITE) --simulate $(SEED)

@@ -99,7 +99,9 @@ pub struct SecretKeys(pub std::sync::Arc<Credentials>);
 impl S3Auth for SecretKeys {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
         let secret = self.0.keys.get(access_key).map(|(secret, _)| secret.clone());
-        secret.ok_or_else(|| s3_error!(InvalidAccessKeyId, "The access key is not known."))
+        secret.ok_or_else(|| {
+            s3_error!(InvalidAccessKeyId, "The AWS Access Key Id you provided does not exist in our records.")
+        })
     }
 }
 

@@ -55,6 +55,32 @@ def test_an_overwritten_source_leaves_the_copy(s3, bucket):
     assert s3.get_object(Bucket=bucket, Key="c")["Body"].read() == b"new"
 
 
+def test_a_directory_s_key_is_copied(s3, wire, bucket):
+    """Its metadata and tags, and nothing below it."""
+    s3.put_object(Bucket=bucket, Key="d/", Body=b"", Metadata={"colour": "blue"}, Tagging="t=1")
+    s3.put_object(Bucket=bucket, Key="d/k", Body=b"below")
+    result = s3.copy_object(Bucket=bucket, Key="a/b/", CopySource=f"{bucket}/d/")
+    assert result["CopyObjectResult"]["ETag"] == s3.head_object(Bucket=bucket, Key="d/")["ETag"]
+    assert s3.head_object(Bucket=bucket, Key="a/b/")["Metadata"] == {"colour": "blue"}
+    assert s3.get_object_tagging(Bucket=bucket, Key="a/b/")["TagSet"] == [{"Key": "t", "Value": "1"}]
+    assert not wire.exists(f"/{bucket}/a/b/k")
+    for _ in range(2):  # onto another one, and onto itself
+        s3.copy_object(
+            Bucket=bucket, Key="d/", CopySource=f"{bucket}/a/b/", MetadataDirective="REPLACE", Metadata={"b": "2"}
+        )
+        s3.copy_object(
+            Bucket=bucket, Key="a/b/", CopySource=f"{bucket}/a/b/", MetadataDirective="REPLACE", Metadata={"b": "2"}
+        )
+    assert [s3.head_object(Bucket=bucket, Key=key)["Metadata"] for key in ("d/", "a/b/")] == [{"b": "2"}] * 2
+    assert s3.get_object(Bucket=bucket, Key="d/k")["Body"].read() == b"below"
+    with pytest.raises(botocore.exceptions.ClientError, match="PreconditionFailed"):
+        s3.copy_object(Bucket=bucket, Key="d/", CopySource=f"{bucket}/a/b/", IfNoneMatch="*")
+    for source, key in (("d/", "k"), ("d/k", "e/")):
+        assert refused(s3.copy_object, Bucket=bucket, Key=key, CopySource=f"{bucket}/{source}") == "InvalidArgument"
+    for absent in ("x/", "a/"):  # `a/` is a directory, and no key
+        assert refused(s3.copy_object, Bucket=bucket, Key="y/", CopySource=f"{bucket}/{absent}") == "NoSuchKey"
+
+
 def test_metadata_is_replaced(s3, bucket):
     s3.put_object(Bucket=bucket, Key="k", Body=b"1", ContentType="text/plain", Metadata={"a": "1"}, CacheControl="x")
     for key in ("c", "k"):  # onto itself too

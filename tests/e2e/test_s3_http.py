@@ -4,10 +4,12 @@ import email.utils
 import socket
 import xml.etree.ElementTree as ET
 
+import botocore.exceptions
 import pytest
 
-from tests.support.s3_wire import code
+from tests.support.s3_wire import code, md5
 
+from .clients import s3_client
 from .uploads import refused
 
 OLD = "Mon, 01 Jan 2024 00:00:00 GMT"
@@ -74,6 +76,51 @@ def test_a_put_may_ask_for_another_etag(s3, bucket):
         absent = {"Bucket": bucket, "Key": "absent", "Body": b"", "IfMatch": condition}
         assert refused(s3.put_object, **absent) == ("NoSuchKey", 404)
     assert s3.get_object(**place)["Body"].read() == b"2"
+
+
+def test_ranges_with_spaces_are_none(wire, key):
+    for none in ("bytes= -1", "bytes=0 -1", "bytes= 0-1"):
+        assert wire.call("GET", key, headers={"range": none}).status == 200, none
+    assert wire.call("GET", key, headers={"range": "bytes=0-1"}).status == 206
+
+
+def test_attributes_that_are_not_named(wire, bucket, key):
+    def asked(target: str, names: str) -> tuple[int, str]:
+        answer = wire.call("GET", f"{target}?attributes", headers={"x-amz-object-attributes": names})
+        return answer.status, code(answer)
+
+    assert asked(key, "") == (400, "InvalidRequest")
+    assert asked(key, "Nonsense") == (400, "InvalidArgument")
+    assert asked(f"/{bucket}/absent", "ETag") == (404, "NoSuchKey")
+    assert asked("/t-there-is-none/k", "Nonsense") == (404, "NoSuchBucket")
+
+
+def test_how_many_buckets(wire):
+    for many in ("0", "-1", "10001"):
+        assert code(wire.call("GET", f"/?max-buckets={many}")) == "InvalidArgument", many
+
+
+def test_a_directory_s_key_has_a_checksum(wire, bucket):
+    """S3's default, or the client's."""
+    target, asked = f"/{bucket}/d/", {"x-amz-checksum-mode": "ENABLED"}
+    for name, value, given in (("crc64nvme", "AAAAAAAAAAA=", False), ("crc32", "AAAAAA==", True)):
+        put = wire.call("PUT", target, b"", {f"x-amz-checksum-{name}": value} if given else {}).headers
+        head = wire.call("HEAD", target, headers=asked).headers
+        kept = [header for header in head if header.startswith("x-amz-checksum-")]
+        assert sorted(kept) == [f"x-amz-checksum-{name}", "x-amz-checksum-type"]
+        assert put[f"x-amz-checksum-{name}"] == head[f"x-amz-checksum-{name}"] == value
+        assert (put["x-amz-object-size"], head["x-amz-checksum-type"]) == ("0", "FULL_OBJECT")
+
+
+def test_a_wrong_secret_is_said_in_words(stack, bucket):
+    wrong = s3_client(stack, aws_secret_access_key="wrong")
+    with pytest.raises(botocore.exceptions.ClientError, match="The request signature we calculated does not match"):
+        wrong.get_object(Bucket=bucket, Key="k")
+
+
+def test_tagging_a_bucket_has_no_content(wire, bucket):
+    document = b"<Tagging><TagSet><Tag><Key>a</Key><Value>1</Value></Tag></TagSet></Tagging>"
+    assert wire.call("PUT", f"/{bucket}?tagging", document, {"content-md5": md5(document)}).status == 204
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])

@@ -17,6 +17,8 @@ use crate::{
 const SIZES: [(&str, usize); 3] = [("1 KB", 1 << 10), ("64 KB", 64 << 10), ("1 MB", 1 << 20)];
 const CONNECTIONS: [usize; 3] = [1, 8, 64];
 const TURNS: u32 = 2;
+/// Most bytes that a turn puts.
+const TURN_BYTES: usize = 256 << 20;
 /// Objects that gets read in turn.
 const READ_KEYS: usize = 64;
 const PART_BYTES: usize = 16 << 20;
@@ -24,7 +26,7 @@ const PART_BYTES: usize = 16 << 20;
 const PARTS: usize = 64;
 const UPLOAD_CONNECTIONS: [usize; 2] = [1, 8];
 /// Bytes to copy in parts of 16 MiB, and how many copies are made of each size.
-const COPIES: [(&str, usize, usize); 2] = [("1 B", 0, 100), ("5 GiB", 320, 2)];
+const COPIES: [(&str, usize, usize); 2] = [("1 B", 0, 100), ("5 GiB", 320, 1)];
 
 /// A service that is measured.
 struct Service {
@@ -148,9 +150,9 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
 
 /// A row for each service, and the first one's rate to its own.
 fn rows(cells: [&str; 3], services: &[Service], measured: &[Measured], rows: &mut Vec<[String; 9]>) {
-    for (service, of) in services.iter().zip(measured) {
+    for (at, (service, of)) in services.iter().zip(measured).enumerate() {
         let [p50, p99] = of.sample.cells();
-        let ratio = short(measured[0].rate() / of.rate());
+        let ratio = if at == 0 { "–".into() } else { short(measured[0].rate() / of.rate()) };
         let [operation, size, connections] = cells.map(str::to_owned);
         let name = service.name.clone();
         rows.push([operation, size, connections, name, short(of.rate()), ratio, p50, p99, of.cpu_cell(service)]);
@@ -173,13 +175,14 @@ async fn small(bench: &Bench, services: &[Service], body: &'static [u8], report:
             puts.resize_with(services.len(), Measured::default);
             gets.resize_with(services.len(), Measured::default);
             let turn_length = (bench.period / 2, usize::MAX);
+            let put_length = (bench.period / 2, TURN_BYTES / bytes / connections);
             for (turn, at) in rotation(TURNS, services.len()) {
                 let service = &services[at];
                 let put = |client: usize, round: usize| async move {
                     let key = format!("new-{bytes}/{connections}-{turn}-{client}-{round}");
                     service.s3.put(&service.path(&key), None, body).await.map(drop)
                 };
-                service.measure(&mut puts[at], connections, turn_length, put).await?;
+                service.measure(&mut puts[at], connections, put_length, put).await?;
                 let get = |client: usize, round: usize| async move {
                     let key = format!("read-{bytes}/{}", (client + round) % READ_KEYS);
                     let read = service.s3.get(&service.path(&key)).await?;

@@ -172,7 +172,7 @@ async fn s3(services: &Services, context: &RequestContext, request: Request) -> 
         Err(refusal) => Ok(refusal),
     };
     let mut response = match answer {
-        Ok(response) => response,
+        Ok(response) => s3::explained(response),
         Err(cause) => {
             tracing::error!(?cause, "the S3 service failed");
             return Failure::from(ErrorCode::Internal).into_response();

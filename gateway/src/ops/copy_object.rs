@@ -39,7 +39,8 @@ pub struct Described {
 pub type Place<'a> = (&'a str, &'a str);
 
 impl Gateway {
-    /// Copies an object that `accept` accepts. An error if the destination is a directory, or the source has no bytes.
+    /// Copies an object that `accept` accepts. An error if the destination is a directory, or the source has no bytes. With
+    /// a slash at the end of both keys, a directory's key.
     pub async fn copy_object<E: From<Error>>(
         &self,
         call: &Call,
@@ -49,6 +50,14 @@ impl Gateway {
         accept: impl Fn(&Entry) -> Result<(), E>,
     ) -> Result<(), E> {
         let (namespace, key) = destination;
+        match (source.1.ends_with('/'), key.ends_with('/')) {
+            (true, true) => return self.copy_marker(call, source, destination, copy, accept).await,
+            (false, false) => {}
+            _ => {
+                let why = "a key that ends in a slash names a directory: it is copied from and to such a key only";
+                return Err(Error::new(ErrorCode::InvalidArgument, why).into());
+            }
+        }
         let path = super::put_object::object_path(key)?;
         let Some((name, parents)) = path.split_last() else {
             return Err(Error::from(ErrorCode::InvalidArgument).into());
@@ -117,9 +126,27 @@ impl Gateway {
         }
     }
 
+    /// Copies the key `dir/`: its metadata and tags, and nothing of what is below it.
+    async fn copy_marker<E: From<Error>>(
+        &self,
+        call: &Call,
+        source: Place<'_>,
+        destination: Place<'_>,
+        copy: &Copy,
+        accept: impl Fn(&Entry) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let entry = self.head_object(call, source.0, source.1).await?;
+        accept(&entry)?;
+        let (_, user_metadata) = described_as(&entry, copy);
+        Ok(self.put_marker(call, destination.0, destination.1, user_metadata, &copy.precondition).await?)
+    }
+
     pub(super) async fn source_of_copy(&self, call: &Call, (namespace, key): Place<'_>) -> Result<Found> {
         if Path::parse(key)?.is_directory() {
-            return Err(Error::new(ErrorCode::InvalidArgument, "a directory is not copied by CopyObject"));
+            return Err(Error::new(
+                ErrorCode::InvalidArgument,
+                "a key that ends in a slash names a directory, which has no bytes",
+            ));
         }
         let found = self.stat(call, namespace, key, Naming::Exact).await.map_err(|e| match e.code() {
             ErrorCode::ParentIsObject => Error::new(ErrorCode::NotFound, e.detail()),

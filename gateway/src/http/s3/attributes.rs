@@ -1,6 +1,6 @@
 //! GetObjectAttributes.
 
-use mantle_types::{Error, ErrorCode};
+use mantle_types::Error;
 use s3s::{
     S3Response,
     dto::{
@@ -9,7 +9,13 @@ use s3s::{
     },
 };
 
-use super::{S3Operations, checksums::Elements, entry::timestamp, errors::Answer, listing, metadata};
+use super::{
+    S3Operations,
+    checksums::Elements,
+    entry::timestamp,
+    errors::{Answer, bad_request},
+    listing, metadata,
+};
 use crate::{app::Call, data::ChecksumKind, store::Entry};
 
 const KNOWN: [&str; 5] = [
@@ -29,8 +35,16 @@ impl S3Operations {
         // `s3s` does not divide the header's list.
         let names = input.object_attributes.iter().flat_map(|names| names.as_str().split(','));
         let asked: Vec<&str> = names.map(str::trim).collect();
-        if asked.is_empty() || asked.iter().any(|name| !KNOWN.contains(name)) {
-            return Err(Error::new(ErrorCode::InvalidArgument, "Invalid attribute name specified.").into());
+        if asked.iter().any(|name| !KNOWN.contains(name)) {
+            self.gateway.head_namespace(call, &input.bucket).await?;
+            return Err(match asked.iter().all(|name| name.is_empty()) {
+                true => bad_request(
+                    "InvalidRequest",
+                    "The x-amz-object-attributes header specifying the attributes to be retrieved is either missing or empty",
+                ),
+                false => bad_request("InvalidArgument", "Invalid attribute name specified."),
+            }
+            .into());
         }
         let entry = self.gateway.head_object(call, &input.bucket, &input.key).await?;
         let wants = |name: &str| asked.contains(&name);

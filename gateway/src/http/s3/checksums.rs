@@ -124,6 +124,7 @@ pub(super) fn failure(mismatch: Mismatch) -> S3Error {
             s3_error!(BadDigest, "The Content-MD5 you specified did not match what we received.")
         }
         Mismatch::Wrong(what) => {
+            let what = what.to_uppercase();
             s3_error!(BadDigest, "The {what} you specified did not match the calculated checksum.")
         }
         Mismatch::Malformed("Content-MD5") => s3_error!(InvalidDigest, "The Content-MD5 you specified was invalid."),

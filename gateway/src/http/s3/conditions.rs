@@ -137,13 +137,13 @@ fn range(text: &str) -> Option<Wanted> {
     if !unit.trim().eq_ignore_ascii_case("bytes") {
         return None;
     }
-    let (first, last) = set.trim().split_once('-')?;
+    let (first, last) = set.split_once('-')?;
     // A number over u64 is beyond the end of any object.
     let number = |text: &str| match text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() {
         true => Some(text.parse().unwrap_or(u64::MAX)),
         false => None,
     };
-    match (first.trim(), last.trim()) {
+    match (first, last.trim_end()) {
         ("", last) => number(last).map(Wanted::Last),
         (first, "") => number(first).map(Wanted::From),
         (first, last) => {
@@ -376,7 +376,7 @@ mod tests {
             |text: &str| read(&[(header::RANGE, text)]).choose(7, Some("e"), Some(AT), None).map_err(|e| e.code());
         for (text, wanted) in [
             ("bytes=0-1", 0..2),
-            ("Bytes = 0-1", 0..2),
+            ("Bytes=0-1", 0..2),
             ("bytes=5-", 5..7),
             ("bytes=5-100", 5..7),
             ("bytes=0-9223372036854775808", 0..7),
@@ -386,9 +386,18 @@ mod tests {
         ] {
             assert_eq!(choose(text), Ok(Choice::Range(wanted)), "{text}");
         }
-        for ignored in
-            ["items=0-1", "bytes=5-2", "bytes=abc", "bytes=", "bytes=-", "bytes=0-0,2-3", "none", "bytes=+1-2"]
-        {
+        for ignored in [
+            "items=0-1",
+            "bytes= -1",
+            "bytes=0 -1",
+            "bytes=5-2",
+            "bytes=abc",
+            "bytes=",
+            "bytes=-",
+            "bytes=0-0,2-3",
+            "none",
+            "bytes=+1-2",
+        ] {
             assert_eq!(choose(ignored), Ok(Choice::Whole), "{ignored}");
         }
         for beyond in ["bytes=7-", "bytes=7-8", "bytes=-0"] {

@@ -47,6 +47,7 @@ pub(super) fn printable(text: &str) -> Cow<'_, str> {
 fn words(code: ErrorCode) -> Option<&'static str> {
     match code {
         ErrorCode::NamespaceNotFound => Some("The specified bucket does not exist"),
+        ErrorCode::InvalidNamespaceName => Some("The specified bucket is not valid."),
         ErrorCode::NotFound => Some("The specified key does not exist."),
         ErrorCode::NotEmpty => Some("The bucket you tried to delete is not empty"),
         ErrorCode::NamespaceExists => Some(

@@ -160,6 +160,21 @@ fn response(mut error: S3Error, id: Uuid) -> http::Response<s3s::Body> {
     })
 }
 
+/// The answer with S3's words for a wrong signature, for which `s3s` has none. Tools show them.
+pub(super) fn explained(mut answer: http::Response<s3s::Body>) -> http::Response<s3s::Body> {
+    const CODE: &str = "<Code>SignatureDoesNotMatch</Code>";
+    const MESSAGE: &str = "<Message>The request signature we calculated does not match the signature you provided. Check your \
+                           key and signing method.</Message>";
+    let document = answer.body().bytes().filter(|_| answer.status() == http::StatusCode::FORBIDDEN);
+    let text = document.as_deref().and_then(|document| std::str::from_utf8(document).ok());
+    if let Some(text) = text.filter(|text| text.contains(CODE) && !text.contains("<Message>")) {
+        let explained = text.replacen(CODE, &[CODE, MESSAGE].concat(), 1);
+        answer.headers_mut().insert(header::CONTENT_LENGTH, explained.len().into());
+        *answer.body_mut() = s3s::Body::from(explained);
+    }
+    answer
+}
+
 /// Whether the request has an S3 signature in its header. The gateway does not offer presigned native calls.
 pub(super) fn is_signed(request: &Request) -> bool {
     header_text(request.headers(), header::AUTHORIZATION).is_some_and(|text| text.starts_with("AWS4-HMAC-SHA256"))

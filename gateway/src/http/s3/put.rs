@@ -89,11 +89,12 @@ impl S3Operations {
             return Err(incomplete());
         }
         let Checksums { md5, checksum } = received.stored.checksums.clone();
+        let size = Some(received.stored.size as i64);
         let user_metadata = Some(checksum.kept_with(user_metadata));
         let put = PutObject { content_type: input.content_type.clone(), user_metadata, precondition };
         self.mutate(call, |gateway, call| async move { gateway.put_object(&call, &bucket, &key, put, received).await })
             .await?;
-        let output = PutObjectOutput { e_tag: Some(ETag::Strong(md5)), ..PutObjectOutput::default() };
+        let output = PutObjectOutput { e_tag: Some(ETag::Strong(md5)), size, ..PutObjectOutput::default() };
         Ok(S3Response::with_headers(output, checksums::headers(&checksum)))
     }
 
@@ -116,12 +117,14 @@ impl S3Operations {
                 }
             }
         }
-        expected.check(expected.hashers()).map_err(checksums::failure)?;
+        let Checksums { checksum, .. } = expected.check(expected.hashers()).map_err(checksums::failure)?;
+        let user_metadata = Some(checksum.kept_with(user_metadata));
         self.mutate(call, |gateway, call| async move {
             gateway.put_marker(&call, &bucket, &key, user_metadata, &precondition).await
         })
         .await?;
         let e_tag = Some(ETag::Strong(EMPTY_MD5.to_owned()));
-        Ok(S3Response::new(PutObjectOutput { e_tag, ..PutObjectOutput::default() }))
+        let output = PutObjectOutput { e_tag, size: Some(0), ..PutObjectOutput::default() };
+        Ok(S3Response::with_headers(output, checksums::headers(&checksum)))
     }
 }

@@ -238,6 +238,9 @@ fn corrected(
     if operation.is_read() && parts.status.is_success() && converted.headers.contains_key(header::CONTENT_RANGE) {
         converted.status = Some(StatusCode::PARTIAL_CONTENT);
     }
+    if operation.name == "PutBucketTagging" && parts.status == StatusCode::OK {
+        converted.status = Some(StatusCode::NO_CONTENT);
+    }
     // Its etag alone has no quotes in S3.
     if operation.name == "GetObjectAttributes" {
         rewrite(&mut converted, |text| text.replace("<ETag>\"", "<ETag>").replace("\"</ETag>", "</ETag>"));
