@@ -100,7 +100,11 @@ def bench(part: str, port_base: int | None, only: str | None, peer: str | None =
         processes = ",".join(f"{process.name}={process.pid()}" for process in stack.processes())
         if peer:
             arguments += ["--peer", peer]
-        more = {"MANTLE_PROCESSES": processes, "MANTLE_MORE_URLS": gathering, "MANTLE_NOT_GATHERING_URLS": ",".join(others)}
+        more = {
+            "MANTLE_PROCESSES": processes,
+            "MANTLE_MORE_URLS": gathering,
+            "MANTLE_NOT_GATHERING_URLS": ",".join(others),
+        }
         page = f"bench-{only.replace(',', '-')}.md" if only else "bench.md"
         _measure(page, *arguments, *(["--only", only] if only else []), **variables, **more)
 

@@ -11,7 +11,11 @@ from pathlib import Path
 
 import psycopg
 
+from stack.poll import wait_until
+
 DATABASE = "sizing"
+BOUND_S = 10.0
+SESSIONS = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{DATABASE}' AND backend_type = 'client backend'"
 NAMESPACE = "sizing"
 PUT = """SELECT code FROM mantle.put_object('{0}', ARRAY[%(ns)s::bigint], ARRAY[%(pid)s::bigint], ARRAY[%(name)s],
     ARRAY[%(id)s::bigint], '{0}', '{0}', '{420}', '{1000}', ARRAY[%(etag)s], '{application/octet-stream}',
@@ -48,6 +52,8 @@ def database(connect) -> Iterator[psycopg.Connection]:
                 inside.execute("CREATE EXTENSION mantle")
                 yield inside
         finally:
+            # A session that was closed may still be there, and would be terminated: that is logged as an error.
+            wait_until(lambda: session.execute(SESSIONS).fetchone() == (0,), "the end of its sessions", BOUND_S)
             session.execute(f"DROP DATABASE {DATABASE} WITH (FORCE)")
 
 
