@@ -58,8 +58,10 @@ class Client:
             self.install(folder)
             done.touch()
 
-    def run(self, words: list[str], endpoint: Endpoint, folder: Path, stdin: Path | None = None, **values: str) -> str:
-        """One command; answers what it printed. `folder`: where the client is installed."""
+    def run(
+        self, words: list[str], endpoint: Endpoint, folder: Path, stdin: Path | None = None, /, **values: str
+    ) -> str:
+        """One command; answers what it printed. `folder`: where the client is installed. A value may also have that name."""
         filled = [word.format(home=folder, endpoint=endpoint, programs=PROGRAMS, **values) for word in words]
         home = folder / "home"
         home.mkdir(exist_ok=True)

@@ -81,7 +81,7 @@ def page(table: dict[str, dict[str, str]], versions: dict[str, str]) -> str:
                 notes.append(f"{len(notes) + 1}. {client}, {name}: `{outcome[:300]}`")
                 outcome = f"no ({len(notes)})"
             cells.append(outcome)
-        lines.append(f"| {client} {versions[client]} | " + " | ".join(cells) + " |")
+        lines.append(f"| {client} {versions[client]}".rstrip() + " | " + " | ".join(cells) + " |")
     return (
         HEAD.format(date=time.strftime("%Y-%m-%d"), region=REGION)
         + "\n".join(lines)
