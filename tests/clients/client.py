@@ -61,7 +61,7 @@ class Client:
     def run(
         self, words: list[str], endpoint: Endpoint, folder: Path, stdin: Path | None = None, /, **values: str
     ) -> str:
-        """One command; answers what it printed. `folder`: where the client is installed. A value may also have that name."""
+        """One command; answers what it printed. `folder`: where it is installed; a value may have that name too."""
         filled = [word.format(home=folder, endpoint=endpoint, programs=PROGRAMS, **values) for word in words]
         home = folder / "home"
         home.mkdir(exist_ok=True)
