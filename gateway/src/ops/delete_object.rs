@@ -9,7 +9,7 @@ use crate::{
     store::{DeleteObject, Entry, Precondition, UploadId, Written},
 };
 
-/// What an entry has to be, or it is not deleted. None: whatever it is.
+/// What an entry has to be so that it is deleted. By default anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeleteCondition {
     pub precondition: Precondition,
@@ -49,17 +49,21 @@ impl Gateway {
         }
     }
 
-    /// The entry with its version, if the condition holds for it. The caller has to be allowed to read it.
-    pub(super) async fn version_to_delete(
+    /// The entry and the version for which the condition holds; `None` without a condition. The caller has to be allowed to
+    /// read the entry.
+    pub(super) async fn only_to_delete(
         &self,
         call: &Call,
         namespace: &str,
         key: &str,
         condition: &DeleteCondition,
-    ) -> Result<(EntryId, i64)> {
+    ) -> Result<Option<(EntryId, i64)>> {
+        if condition.is_none() {
+            return Ok(None);
+        }
         let entry = self.head_object(call, namespace, key).await?;
         match condition.holds_for(&entry) {
-            true => Ok((entry.id, entry.version)),
+            true => Ok(Some((entry.id, entry.version))),
             false => Err(ErrorCode::PreconditionFailed.into()),
         }
     }
@@ -85,10 +89,7 @@ impl Gateway {
         loop {
             let parent = self.locate_parent(&call.caller, namespace, parents, Purpose::Lookup).await?;
             parent.check_change(&call.caller)?;
-            let only = match condition.is_none() {
-                true => None,
-                false => Some(self.version_to_delete(call, namespace, key, condition).await?),
-            };
+            let only = self.only_to_delete(call, namespace, key, condition).await?;
             let (claim, old) = (call.claim(parent.ns, hash), DeleteObject { name: name.to_owned(), only });
             match self.store.delete_object.run(claim, parent.leased_partition(), old).await {
                 Ok(written) => {

@@ -82,10 +82,7 @@ impl Gateway {
                 return Ok(());
             }
         }
-        let only = match condition.is_none() {
-            true => None,
-            false => Some(self.version_to_delete(call, namespace, key, condition).await?.0.as_directory()),
-        };
+        let only = self.only_to_delete(call, namespace, key, condition).await?.map(|(id, _)| id.as_directory());
         match self.remove_directory(call, namespace, &path, hash, only).await {
             Err(e) if e.code() == ErrorCode::NotEmpty => self.make_implicit(&implicit, namespace, key, hash).await,
             other => other,

@@ -53,8 +53,8 @@ macro_rules! error_table {
 error_table! {
     InvalidName "invalid_name" "MT001" 400 "InvalidArgument" No "A name is empty, `.`, `..`, or contains `/` or NUL.";
     NameTooLong "name_too_long" "MT002" 400 "KeyTooLongError" No "A name is over 255 bytes.";
-    KeyTooLong "key_too_long" "MT003" 400 "KeyTooLongError" No "A key is over 1024 bytes.";
-    PathTooDeep "path_too_deep" "MT004" 400 "KeyTooLongError" No "A path has more than 128 components.";
+    KeyTooLong "key_too_long" "MT003" 400 "KeyTooLongError" No "A key is over 1024 bytes, or a rename would make one so.";
+    PathTooDeep "path_too_deep" "MT004" 400 "KeyTooLongError" No "A path has more than 128 components, or a rename would make one so.";
     InvalidNamespaceName "invalid_namespace_name" "MT005" 400 "InvalidBucketName" No "A namespace name breaks S3's rules for bucket names.";
     InvalidArgument "invalid_argument" "MT006" 400 "InvalidArgument" No "A parameter is missing, malformed or out of range.";
     BatchTooLarge "batch_too_large" "MT007" 400 "InvalidRequest" No "A batch has more elements, or needs more latches, than allowed.";

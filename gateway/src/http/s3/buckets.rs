@@ -18,21 +18,21 @@ use super::{
 use crate::app::Call;
 
 /// Most buckets of a page that a client may ask for, as in S3.
-const MAX_BUCKETS: i32 = 10_000;
+const BUCKETS_MAX: i32 = 10_000;
 /// The region whose location constraint S3 leaves empty.
 const CLASSIC_REGION: &str = "us-east-1";
 
 impl S3Operations {
     pub(super) async fn list_buckets(&self, call: &Call, input: ListBucketsInput) -> Answer<ListBucketsOutput> {
+        if input.max_buckets.is_some_and(|max| !(1..=BUCKETS_MAX).contains(&max)) {
+            let why = format!("max-buckets must be an integer between 1 and {BUCKETS_MAX}");
+            return Err(bad_request("InvalidArgument", why).into());
+        }
         let mut all = self.gateway.list_namespaces(call).await?;
         all.retain(|namespace| {
             input.prefix.as_ref().is_none_or(|prefix| namespace.name.starts_with(prefix))
                 && input.continuation_token.as_ref().is_none_or(|after| namespace.name > *after)
         });
-        if input.max_buckets.is_some_and(|max| !(1..=MAX_BUCKETS).contains(&max)) {
-            let why = format!("max-buckets must be an integer between 1 and {MAX_BUCKETS}");
-            return Err(bad_request("InvalidArgument", why).into());
-        }
         let limit = input.max_buckets.and_then(|max| usize::try_from(max).ok());
         let truncated = limit.is_some_and(|limit| all.len() > limit);
         all.truncate(limit.unwrap_or(usize::MAX));

@@ -55,7 +55,7 @@ pub(super) struct Conditions {
     range: Option<Wanted>,
     /// The part of a multipart upload, from 1.
     part: Option<u32>,
-    /// Of an object that is deleted only if it is so: its size in bytes, and when it was changed.
+    /// Conditions of a delete: the object's size in bytes, and the time of its last change.
     size: Option<u64>,
     modified: Option<i64>,
 }
@@ -143,7 +143,7 @@ fn range(text: &str) -> Option<Wanted> {
         true => Some(text.parse().unwrap_or(u64::MAX)),
         false => None,
     };
-    match (first, last.trim_end()) {
+    match (first, last) {
         ("", last) => number(last).map(Wanted::Last),
         (first, "") => number(first).map(Wanted::From),
         (first, last) => {
@@ -304,14 +304,14 @@ pub(super) fn of_change(extensions: &Extensions) -> Result<Precondition, S3Error
     extensions.get::<Conditions>().map_or(Ok(Precondition::None), Conditions::of_put)
 }
 
-/// A size that an object must have. Unlike a condition of a read, one that is no number is not ignored: the object would
-/// be gone.
+/// The size that an object must have to be deleted. A malformed condition of a read is ignored; this one is refused, because
+/// the object would be gone.
 fn size(text: &str) -> Result<u64, S3Error> {
     let number = || bad_request("InvalidArgument", format!("`{IF_MATCH_SIZE}` is not a number of bytes"));
     text.trim().parse().map_err(|_| number())
 }
 
-/// A time at which an object must have been changed.
+/// The time of the last change that an object must have to be deleted; refused when malformed, for the same reason.
 fn modified(text: &str) -> Result<i64, S3Error> {
     date(text).ok_or_else(|| bad_request("InvalidArgument", format!("`{IF_MATCH_MODIFIED}` is not a date of HTTP")))
 }
