@@ -153,7 +153,8 @@ def test_conditions_of_the_copy(s3, bucket, wire):
         ({"x-amz-copy-source": "/{0}/k", "x-amz-source-expected-bucket-owner": "9"}, "AccessDenied"),
         ({"x-amz-copy-source": "/{0}/k", "x-amz-copy-source-range": "bytes=0-0"}, "NotImplemented"),
         ({"x-amz-copy-source": "/{0}/k", "x-amz-server-side-encryption": "AES256"}, "NotImplemented"),
-        ({"x-amz-copy-source": "/{0}/k", "x-amz-checksum-algorithm": "SHA512"}, "NotImplemented"),
+        ({"x-amz-copy-source": "/{0}/k", "x-amz-checksum-algorithm": "CRC16"}, "InvalidRequest"),
+        ({"x-amz-copy-source": "/{0}/k", "x-amz-tagging-directive": "NEW"}, "InvalidArgument"),
     ],
 )
 def test_copies_that_are_refused(wire, bucket, key, headers, expected):
@@ -176,3 +177,32 @@ def test_the_checksum_is_copied(s3, bucket):
     s3.copy_object(Bucket=bucket, Key="c", CopySource=f"{bucket}/k", ChecksumAlgorithm="SHA256")
     head = s3.head_object(Bucket=bucket, Key="c", ChecksumMode="ENABLED")
     assert head["ChecksumSHA256"] == b64(hashlib.sha256(b"abc").digest())
+
+
+def test_a_copy_may_have_another_checksum(s3, wire, bucket):
+    """Of an object in one piece and of one in parts; the parts' checksums are then not of the copy's algorithm."""
+    s3.put_object(Bucket=bucket, Key="k", Body=b"abc", ChecksumAlgorithm="CRC32")
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="p", ChecksumAlgorithm="SHA1")["UploadId"]
+    target = {"Bucket": bucket, "Key": "p", "UploadId": upload}
+    part = s3.upload_part(**target, PartNumber=1, Body=b"abc", ChecksumAlgorithm="SHA1")
+    parts = [{"PartNumber": 1, "ETag": part["ETag"], "ChecksumSHA1": part["ChecksumSHA1"]}]
+    s3.complete_multipart_upload(**target, MultipartUpload={"Parts": parts})
+    wire.call("PUT", f"/{bucket}/d/")
+    for source, destination, data in (("k", "c", b"abc"), ("p", "q", b"abc"), ("k", "k", b"abc"), ("d/", "e/", b"")):
+        sha512 = b64(hashlib.sha512(data).digest())
+        headers = {
+            "x-amz-copy-source": f"/{bucket}/{source}",
+            "x-amz-checksum-algorithm": "SHA512",
+            "x-amz-metadata-directive": "REPLACE",
+        }
+        copied = wire.call("PUT", f"/{bucket}/{destination}", headers=headers)
+        assert f"<ChecksumSHA512>{sha512}</ChecksumSHA512>" in copied.text
+        assert "<ChecksumType>FULL_OBJECT</ChecksumType>" in copied.text
+        head = wire.call("HEAD", f"/{bucket}/{destination}", headers={"x-amz-checksum-mode": "ENABLED"})
+        assert head.headers["x-amz-checksum-sha512"] == sha512
+        assert "x-amz-checksum-crc32" not in head.headers
+    for key, listed in (("p", True), ("q", False)):
+        attributes = {"x-amz-object-attributes": "Checksum,ObjectParts"}
+        text = wire.call("GET", f"/{bucket}/{key}?attributes", headers=attributes).text
+        assert ("ChecksumSHA1" in text.split("<ObjectParts>")[1]) == listed, text
+        assert "ChecksumSHA512" not in text.split("<ObjectParts>")[1]

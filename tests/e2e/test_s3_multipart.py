@@ -6,6 +6,8 @@ import os
 import uuid
 import zlib
 
+import pytest
+
 from tests.support.s3_wire import code
 
 from .uploads import PART, begin, complete, etag_of, files, pieces, put, refused
@@ -268,7 +270,19 @@ def test_checksums_of_parts_and_of_the_whole(s3, bucket):
         wrong = [parts[0] | {"ChecksumCRC32": "AAAAAA=="}, parts[1]]
         assert refused(complete, s3, upload, wrong) == ("InvalidPart", 400)
         assert refused(complete, s3, upload, parts, ChecksumCRC32="AAAAAA==") == ("BadDigest", 400)
-        assert refused(complete, s3, upload, parts, MpuObjectSize=1)[1] == 400
+        other = [parts[0] | {"ChecksumSHA1": "AAAAAAAAAAAAAAAAAAAAAAAAAAA="}, parts[1]]
+        assert refused(complete, s3, upload, other) == ("InvalidArgument", 400), "two checksums of a part"
+        del other[0]["ChecksumCRC32"]
+        assert refused(complete, s3, upload, other) == ("BadDigest", 400), "a checksum of another algorithm"
+        malformed = [parts[0] | {"ChecksumCRC32": "crc"}, parts[1]]
+        assert refused(complete, s3, upload, malformed) == ("InvalidArgument", 400)
+        for given in (
+            {"MpuObjectSize": 1},
+            {"ChecksumCRC32": "crc"},
+            {"ChecksumCRC32": f"{wanted.split('-')[0]}-x"},
+            {"ChecksumType": "COMPOSITE" if kind == "FULL_OBJECT" else "FULL_OBJECT"},
+        ):
+            assert refused(complete, s3, upload, parts, **given) == ("InvalidRequest", 400), given
         made = complete(s3, upload, parts, ChecksumCRC32=wanted, MpuObjectSize=len(whole))
         assert (made["ChecksumCRC32"], made["ChecksumType"]) == (wanted, kind)
         found = s3.head_object(Bucket=bucket, Key=kind, ChecksumMode="ENABLED")
@@ -282,6 +296,35 @@ def test_checksums_of_parts_and_of_the_whole(s3, bucket):
     )
     for given in ({"ChecksumAlgorithm": "SHA256", "ChecksumType": "FULL_OBJECT"}, {"ChecksumType": "COMPOSITE"}):
         assert refused(s3.create_multipart_upload, Bucket=bucket, Key="k", **given) == ("InvalidRequest", 400)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "value"),
+    [
+        ("SHA512", base64.b64encode(hashlib.sha512(b"abc").digest()).decode()),
+        ("MD5", base64.b64encode(hashlib.md5(b"abc").digest()).decode()),
+        ("XXHASH64", "RLws9a13CZk="),
+    ],
+)
+def test_newer_checksums_are_named_in_documents(s3, bucket, wire, algorithm, value):
+    upload = begin(s3, bucket, "k", ChecksumAlgorithm=algorithm)["UploadId"]
+    target, element = f"/{bucket}/k", f"<Checksum{algorithm}>"
+    place = f"{target}?partNumber={{}}&uploadId={upload}"
+    part = wire.call("PUT", place.format(1), b"abc")
+    given = part.headers[f"x-amz-checksum-{algorithm.lower()}"]
+    assert given == value
+    source = f"/{bucket}/source"
+    wire.call("PUT", source, b"abc")
+    copied = wire.call("PUT", place.format(2), headers={"x-amz-copy-source": source}).text
+    listed = wire.call("GET", f"{target}?uploadId={upload}").text
+    document = f"<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{part.headers['etag']}</ETag></Part>"
+    made = wire.call("POST", f"{target}?uploadId={upload}", f"{document}</CompleteMultipartUpload>".encode()).text
+    attributes = {"x-amz-object-attributes": "Checksum,ObjectParts"}
+    attributes = wire.call("GET", f"{target}?attributes", headers=attributes).text
+    for text, count in ((copied, 1), (listed, 2), (made, 1), (attributes, 2)):
+        assert text.count(element) == count, text
+        assert "ChecksumCRC32" not in text
+    assert f"{element}{value}<" in listed and f"{element}{value}<" in attributes
 
 
 def test_a_part_that_does_not_arrive_whole_is_not_there(s3, bucket, wire, stack):

@@ -2,13 +2,13 @@
 //! a trailer, which is known only after the body has been read. The digests of an object in parts follow from those of its
 //! parts.
 
+use std::sync::{Arc, OnceLock};
+
 use base64::{Engine, engine::general_purpose::STANDARD};
 use crc_fast::{CrcAlgorithm, checksum_combine};
+use http::HeaderMap;
 use md5::{Digest, Md5};
-use s3s::{
-    TrailingHeaders,
-    crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme},
-};
+use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme};
 use serde_json::{Map, Value};
 use xxhash_rust::{xxh3::Xxh3, xxh64::Xxh64};
 
@@ -78,6 +78,17 @@ impl Algorithm {
         }
     }
 
+    /// Whether a text is a digest of this algorithm, right or wrong: base64 of its length.
+    pub fn is_digest(self, text: &str) -> bool {
+        STANDARD.decode(text).is_ok_and(|bytes| bytes.len() == self.hasher().finish().len())
+    }
+
+    /// The same of the checksum of an object in parts, which may say their number.
+    pub fn is_digest_of_parts(self, text: &str) -> bool {
+        let (digest, count) = text.split_once('-').map_or((text, None), |(digest, count)| (digest, Some(count)));
+        self.is_digest(digest) && count.is_none_or(|count| count.parse::<u32>().is_ok())
+    }
+
     fn hasher(self) -> Hasher {
         match self {
             Self::Crc32 => Hasher::Crc32(Crc32::new()),
@@ -113,7 +124,7 @@ impl ChecksumKind {
     }
 
     pub fn named(name: &str) -> Option<Self> {
-        [Self::FullObject, Self::Composite].into_iter().find(|kind| kind.name() == name)
+        [Self::FullObject, Self::Composite].into_iter().find(|kind| kind.name().eq_ignore_ascii_case(name))
     }
 
     /// The kind of a checksum that is kept: base64 has no hyphen.
@@ -208,12 +219,21 @@ impl Hasher {
 pub enum Mismatch {
     /// It differs from the bytes' digest.
     Wrong(&'static str),
-    /// It is not base64 of the right length, or the trailer lacks it.
+    /// It is not base64 of the right length.
     Malformed(&'static str),
+    /// The same in the trailer, or the trailer lacks it.
+    MalformedTrailer(&'static str),
 }
 
 /// The beginning of the name, in an object's metadata, under which its checksum is kept, before the algorithm.
 pub const KEPT_AS: &str = ":checksum-";
+
+/// Name, in an object's metadata, that says: the checksums of its parts are not of its checksum's algorithm.
+pub const OWN_CHECKSUM: &str = ":own-checksum";
+
+pub fn has_own_checksum(metadata: Option<&Value>) -> bool {
+    metadata.is_some_and(|metadata| metadata.get(OWN_CHECKSUM).is_some())
+}
 
 /// The checksum of bytes that an object keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -224,6 +244,14 @@ pub struct Checksum {
 }
 
 impl Checksum {
+    /// The checksum in an object's metadata; older objects have none.
+    pub fn kept_in(metadata: Option<&Value>) -> Option<Self> {
+        metadata?.as_object()?.iter().find_map(|(name, value)| {
+            let algorithm = Algorithm::named(name.strip_prefix(KEPT_AS)?)?;
+            Some(Self { algorithm, value: value.as_str()?.to_owned() })
+        })
+    }
+
     /// An object's metadata with its checksum.
     pub fn kept_with(&self, metadata: Option<Value>) -> Value {
         let mut map = match metadata {
@@ -243,6 +271,9 @@ pub struct Checksums {
     pub checksum: Checksum,
 }
 
+/// The headers that follow a body, once it has been read.
+pub type Trailer = Arc<OnceLock<HeaderMap>>;
+
 /// The digests that a client has announced for a body.
 #[derive(Default)]
 pub struct Expected {
@@ -250,7 +281,7 @@ pub struct Expected {
     /// The checksum in a header, and that in the trailer, whose value is known at the end.
     pub header: Option<(Algorithm, String)>,
     pub in_trailer: Option<Algorithm>,
-    pub trailer: Option<TrailingHeaders>,
+    pub trailer: Option<Trailer>,
     /// The checksum to keep, if it is not the announced one.
     pub kept: Option<Algorithm>,
 }
@@ -304,8 +335,12 @@ impl Expected {
             compare(algorithm.name(), announced, &computed)?;
         }
         if let Some(in_trailer) = self.in_trailer {
-            let announced = self.read_trailer(in_trailer).ok_or(Mismatch::Malformed(in_trailer.name()))?;
-            compare(in_trailer.name(), &announced, &computed)?;
+            let name = in_trailer.name();
+            let announced = self.read_trailer(in_trailer).ok_or(Mismatch::MalformedTrailer(name))?;
+            compare(name, &announced, &computed).map_err(|mismatch| match mismatch {
+                Mismatch::Malformed(name) => Mismatch::MalformedTrailer(name),
+                other => other,
+            })?;
         }
         let (algorithm, value) = match kept {
             Some((kept, hasher)) => (kept, hasher.finish()),
@@ -316,8 +351,7 @@ impl Expected {
 
     fn read_trailer(&self, algorithm: Algorithm) -> Option<String> {
         let name = format!("x-amz-checksum-{}", algorithm.name());
-        let read = |headers: &http::HeaderMap| headers.get(&name)?.to_str().ok().map(|v| v.trim().to_owned());
-        self.trailer.as_ref()?.read(read)?
+        Some(self.trailer.as_ref()?.get()?.get(&name)?.to_str().ok()?.trim().to_owned())
     }
 
     /// Whether the client has announced any digest.
@@ -357,6 +391,18 @@ mod tests {
             assert_eq!(check(&expected, b"other").unwrap_err(), Mismatch::Wrong(algorithm.name()));
         }
         assert_eq!(Algorithm::named("crc16"), None);
+        for (text, is_digest, is_of_parts) in [
+            ("AAAAAA==", true, true),
+            ("AAAAAA==-3", false, true),
+            ("AAAAAA==-3-4", false, false),
+            ("AAAAAA==-x", false, false),
+            ("AAAA", false, false),
+            ("crc", false, false),
+            ("", false, false),
+        ] {
+            let of = Algorithm::Crc32;
+            assert_eq!((of.is_digest(text), of.is_digest_of_parts(text)), (is_digest, is_of_parts), "{text}");
+        }
     }
 
     /// The parts' checksums make the one that the bytes have as a whole.
@@ -410,6 +456,6 @@ mod tests {
         let crc = |text: &str| Expected { header: Some((Algorithm::Crc32, text.to_owned())), ..Expected::default() };
         assert_eq!(check(&crc("!"), b"").unwrap_err(), Mismatch::Malformed("crc32"));
         let absent = Expected { in_trailer: Some(Algorithm::Sha1), ..Expected::default() };
-        assert_eq!(check(&absent, b"").unwrap_err(), Mismatch::Malformed("sha1"));
+        assert_eq!(check(&absent, b"").unwrap_err(), Mismatch::MalformedTrailer("sha1"));
     }
 }

@@ -21,7 +21,8 @@ use object_store::{
 use uuid::Uuid;
 
 pub use self::digest::{
-    Algorithm, Checksum, ChecksumKind, Checksums, Expected, KEPT_AS, Mismatch, checksum_of_parts, etag_of_parts,
+    Algorithm, Checksum, ChecksumKind, Checksums, Expected, KEPT_AS, Mismatch, OWN_CHECKSUM, Trailer,
+    checksum_of_parts, etag_of_parts, has_own_checksum,
 };
 
 /// Larger objects are written in pieces of this size.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     app::{Call, Gateway, OBJECT_MODE},
-    data::KEPT_AS,
+    data::{Algorithm, Checksum, KEPT_AS, OWN_CHECKSUM},
     hash::RequestHash,
     store::{CopyObject, Entry, Precondition, accepted},
 };
@@ -22,6 +22,8 @@ pub struct Copy {
     pub replaced: Option<Described>,
     /// Tags, as they are kept; an empty text is none.
     pub tags: Option<String>,
+    /// The algorithm of its checksum. If the source has a checksum of another one, its bytes are read once.
+    pub algorithm: Option<Algorithm>,
     pub precondition: Precondition,
 }
 
@@ -70,6 +72,7 @@ impl Gateway {
             .optional(described.and_then(|new| new.content_type.as_deref()))
             .optional(described.and_then(|new| new.user_metadata.as_ref()).map(Value::to_string))
             .optional(copy.tags.as_deref())
+            .optional(copy.algorithm.map(Algorithm::name))
             .optional(copy.precondition.as_sql())
             .finish();
         if self.replayed(call, namespace, hash).await?.is_some() {
@@ -79,11 +82,15 @@ impl Gateway {
         loop {
             let found = self.source_of_copy(call, source).await?;
             accept(&found.entry)?;
+            let Some(checksum) = self.checksum_of_copy(&found.entry, copy.algorithm).await? else {
+                restarts.again().await?;
+                continue;
+            };
             let parent = self.make_parents(call, namespace, parents, None).await?;
             parent.directory.check_change(&call.caller)?;
             self.admit_key(parent.directory.ns, &path).await?;
             let claim = call.claim(parent.directory.ns, hash);
-            let (content_type, user_metadata) = described_as(&found.entry, copy);
+            let (content_type, user_metadata) = described_as(&found.entry, copy, checksum);
             let (found, content_type, user_metadata) = (&found, content_type.as_deref(), user_metadata.as_ref());
             let answer = self
                 .with_new_id(|id| async move {
@@ -137,8 +144,24 @@ impl Gateway {
     ) -> Result<(), E> {
         let entry = self.head_object(call, source.0, source.1).await?;
         accept(&entry)?;
-        let (_, user_metadata) = described_as(&entry, copy);
+        let checksum = self.checksum_of_copy(&entry, copy.algorithm).await?.flatten();
+        let (_, user_metadata) = described_as(&entry, copy, checksum);
         Ok(self.put_marker(call, destination.0, destination.1, user_metadata, &copy.precondition).await?)
+    }
+
+    /// The checksum that the copy has; the inner `None` if the source has none, the outer if its bytes are gone.
+    async fn checksum_of_copy(&self, source: &Entry, asked: Option<Algorithm>) -> Result<Option<Option<Checksum>>> {
+        let kept = Checksum::kept_in(source.user_metadata.as_ref());
+        let Some(asked) = asked.filter(|asked| kept.as_ref().is_none_or(|kept| kept.algorithm != *asked)) else {
+            return Ok(Some(kept));
+        };
+        if source.size > self.limits.object_bytes_max {
+            let why = "The specified copy source is larger than the maximum allowable size for a copy source.";
+            return Err(Error::new(ErrorCode::InvalidArgument, why));
+        }
+        let locator = source.locator.as_deref().unwrap_or_default();
+        let read = self.digests_of(locator, 0..source.size, asked).await?;
+        Ok(read.map(|checksums| Some(checksums.checksum)))
     }
 
     pub(super) async fn source_of_copy(&self, call: &Call, (namespace, key): Place<'_>) -> Result<Found> {
@@ -161,7 +184,7 @@ impl Gateway {
 }
 
 /// Content type and metadata of the copy.
-fn described_as(source: &Entry, copy: &Copy) -> (Option<String>, Option<Value>) {
+fn described_as(source: &Entry, copy: &Copy, checksum: Option<Checksum>) -> (Option<String>, Option<Value>) {
     let (content_type, described) = match &copy.replaced {
         Some(new) => (&new.content_type, &new.user_metadata),
         None => (&source.content_type, &source.user_metadata),
@@ -171,13 +194,22 @@ fn described_as(source: &Entry, copy: &Copy) -> (Option<String>, Option<Value>) 
         _ => serde_json::Map::new(),
     };
     if let Some(Value::Object(kept)) = &source.user_metadata {
-        let of_source = kept.iter().filter(|(name, _)| name.starts_with(KEPT_AS) || *name == TAGGING);
-        metadata.extend(of_source.map(|(name, value)| (name.clone(), value.clone())));
+        metadata.retain(|name, _| !name.starts_with(KEPT_AS));
+        let of_source = Checksum::kept_in(source.user_metadata.as_ref()).map(|kept| kept.algorithm);
+        if of_source != checksum.as_ref().map(|checksum| checksum.algorithm) || kept.contains_key(OWN_CHECKSUM) {
+            metadata.insert(OWN_CHECKSUM.to_owned(), true.into());
+        }
+        metadata.extend(kept.get(TAGGING).map(|tags| (TAGGING.to_owned(), tags.clone())));
     }
     match copy.tags.as_deref() {
         None => {}
         Some("") => drop(metadata.remove(TAGGING)),
         Some(tags) => drop(metadata.insert(TAGGING.to_owned(), tags.into())),
     }
-    (content_type.clone(), (!metadata.is_empty()).then_some(Value::Object(metadata)))
+    let metadata = (!metadata.is_empty()).then_some(Value::Object(metadata));
+    let metadata = match checksum {
+        Some(checksum) => Some(checksum.kept_with(metadata)),
+        None => metadata,
+    };
+    (content_type.clone(), metadata)
 }

@@ -1,22 +1,23 @@
 //! GetObjectAttributes.
 
 use mantle_types::Error;
-use s3s::{
-    S3Response,
-    dto::{
-        Checksum, ChecksumType, ETag, GetObjectAttributesInput, GetObjectAttributesOutput, GetObjectAttributesParts,
-        ObjectAttributes, ObjectPart, StorageClass,
-    },
+use s3s::dto::{
+    Checksum, ChecksumType, ETag, GetObjectAttributesInput, GetObjectAttributesOutput, GetObjectAttributesParts,
+    ObjectAttributes, ObjectPart, StorageClass,
 };
 
 use super::{
     S3Operations,
-    checksums::Elements,
+    checksums::{self, Elements},
     entry::timestamp,
     errors::{Answer, bad_request},
-    listing, metadata,
+    listing,
 };
-use crate::{app::Call, data::ChecksumKind, store::Entry};
+use crate::{
+    app::Call,
+    data::{Checksum as Kept, ChecksumKind, has_own_checksum},
+    store::Entry,
+};
 
 const KNOWN: [&str; 5] = [
     ObjectAttributes::CHECKSUM,
@@ -52,7 +53,8 @@ impl S3Operations {
             true => self.parts_of_object(&entry, input.max_parts, input.part_number_marker).await?,
             false => None,
         };
-        Ok(S3Response::new(GetObjectAttributesOutput {
+        let algorithm = Kept::kept_in(entry.user_metadata.as_ref()).map(|kept| kept.algorithm);
+        let output = GetObjectAttributesOutput {
             checksum: if wants(ObjectAttributes::CHECKSUM) { checksum(&entry) } else { None },
             e_tag: entry.md5().filter(|_| wants(ObjectAttributes::ETAG)).map(|md5| ETag::Strong(md5.to_owned())),
             last_modified: entry.last_modified().map(timestamp),
@@ -61,7 +63,8 @@ impl S3Operations {
             storage_class: wants(ObjectAttributes::STORAGE_CLASS)
                 .then(|| StorageClass::from_static(StorageClass::STANDARD)),
             ..GetObjectAttributesOutput::default()
-        }))
+        };
+        Ok(checksums::answer(output, algorithm))
     }
 }
 
@@ -73,12 +76,13 @@ impl S3Operations {
         max_parts: Option<i32>,
         marker: Option<i32>,
     ) -> Result<Option<GetObjectAttributesParts>, Error> {
-        let limit = listing::limit(max_parts)?;
+        let limit = listing::limit("max-parts", max_parts)?;
         let after = marker.unwrap_or_default().max(0);
         let Some((parts, is_truncated)) = self.gateway.parts_of_object(entry, after, limit).await? else {
             return Ok(None);
         };
-        let algorithm = metadata::checksum(entry.user_metadata.as_ref()).map(|kept| kept.algorithm);
+        let kept = Kept::kept_in(entry.user_metadata.as_ref());
+        let algorithm = kept.map(|kept| kept.algorithm).filter(|_| !has_own_checksum(entry.user_metadata.as_ref()));
         let last = parts.last().map(|part| part.number);
         let listed = parts.into_iter().map(|part| {
             let mut dto =
@@ -106,7 +110,7 @@ fn etag_parts(entry: &Entry) -> Option<i32> {
 
 /// `None` for an object without one.
 fn checksum(entry: &Entry) -> Option<Checksum> {
-    let kept = metadata::checksum(entry.user_metadata.as_ref())?;
+    let kept = Kept::kept_in(entry.user_metadata.as_ref())?;
     let kind = ChecksumKind::of(&kept.value).name();
     let mut answer = Checksum { checksum_type: Some(ChecksumType::from_static(kind)), ..Checksum::default() };
     answer.set(kept.algorithm, kept.value);

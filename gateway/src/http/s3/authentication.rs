@@ -5,6 +5,7 @@
 
 use std::{borrow::Cow, collections::HashMap};
 
+use chrono::NaiveDateTime;
 use http::{HeaderMap, Method, Uri, header, request::Parts};
 use s3s::{S3Error, S3ErrorCode, s3_error};
 
@@ -15,6 +16,7 @@ const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 const SERVICE: &str = "s3";
 const TERMINATOR: &str = "aws4_request";
 const CONTENT_SHA256: &str = "x-amz-content-sha256";
+const DATE: &str = "x-amz-date";
 /// The longest life of a presigned URL, in seconds: a week.
 const EXPIRES_MAX: u64 = 604_800;
 /// Parameters of a presigned URL.
@@ -110,23 +112,56 @@ fn check_header(headers: &HeaderMap, region: &str) -> Result<(), S3Error> {
             false => bad_request("InvalidArgument", "Unsupported Authorization Type"),
         });
     }
-    let mut fields = HashMap::new();
-    for field in rest.split(',').map(str::trim).filter(|field| !field.is_empty()) {
-        let (name, value) = field.split_once('=').ok_or_else(|| place.malformed("a component has no value."))?;
-        if fields.insert(name, value).is_some() {
-            return Err(place.malformed(&format!("{name} is there twice.")));
-        }
-    }
+    let fields = fields(rest)?;
     let field = |name: &str| {
         let missing = || place.malformed(&format!("missing {name}."));
         fields.get(name).copied().filter(|value| !value.is_empty()).ok_or_else(missing)
     };
     field("Signature")?;
-    let date = header_text(headers, "x-amz-date")
-        .ok_or_else(|| denied("AWS authentication requires a valid Date or x-amz-date header"))?;
+    let date = header_text(headers, DATE)
+        .filter(|date| NaiveDateTime::parse_from_str(date, "%Y%m%dT%H%M%SZ").is_ok())
+        .ok_or_else(|| denied("AWS authentication requires a valid Date or x-amz-date header."))?;
     check_scope(place, field("Credential")?, date, region)?;
     check_payload(place, headers)?;
     check_signed_headers(place, field("SignedHeaders")?, headers)
+}
+
+/// The components of an `Authorization` header, without its algorithm.
+fn fields(text: &str) -> Result<HashMap<&str, &str>, S3Error> {
+    let (place, mut fields) = (Place::Header, HashMap::new());
+    for field in text.split(',').map(str::trim).filter(|field| !field.is_empty()) {
+        let (name, value) = field.split_once('=').ok_or_else(|| place.malformed("a component has no value."))?;
+        if fields.insert(name, value).is_some() {
+            return Err(place.malformed(&format!("{name} is there twice.")));
+        }
+    }
+    Ok(fields)
+}
+
+/// The signature in a request's header, which the signatures of chunks continue.
+pub(super) struct HeaderSignature<'a> {
+    /// `x-amz-date`.
+    pub(super) date: &'a str,
+    /// `DAY/REGION/SERVICE/aws4_request`.
+    pub(super) scope: &'a str,
+    /// Hexadecimal.
+    pub(super) signature: &'a str,
+}
+
+impl<'a> HeaderSignature<'a> {
+    /// `None` if the request has none, or it is malformed.
+    pub(super) fn of(headers: &'a HeaderMap) -> Option<Self> {
+        let (_, rest) = header_text(headers, header::AUTHORIZATION)?.trim().split_once(' ')?;
+        let fields = fields(rest).ok()?;
+        // A key may contain slashes.
+        let credential = fields.get("Credential")?;
+        let (key_end, _) = credential.rmatch_indices('/').nth(3)?;
+        Some(Self {
+            date: header_text(headers, DATE)?,
+            scope: &credential[key_end + 1..],
+            signature: fields.get("Signature")?,
+        })
+    }
 }
 
 fn check_query(query: &Query<'_>, headers: &HeaderMap, region: &str) -> Result<(), S3Error> {

@@ -1,11 +1,11 @@
 //! The digests that a request announces for its body.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use s3s::{S3Error, TrailingHeaders, dto, s3_error};
+use s3s::{S3Error, S3Response, dto, s3_error};
 
 use super::errors::bad_request;
 use crate::{
-    data::{Algorithm, Checksum, ChecksumKind, Expected, Mismatch},
+    data::{Algorithm, Checksum, ChecksumKind, Expected, Mismatch, Trailer},
     http::header_text,
 };
 
@@ -14,12 +14,13 @@ const TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
 const CONTENT_MD5: &str = "content-md5";
 const SDK_ALGORITHM: &str = "x-amz-sdk-checksum-algorithm";
 const TRAILER: &str = "x-amz-trailer";
+const SEVERAL: &str = "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.";
 
 /// What the headers announce.
 ///
 /// # Errors
 /// `InvalidRequest` for announcements that contradict each other, or that name an algorithm which S3 does not have.
-pub(super) fn announced(headers: &HeaderMap, trailer: Option<TrailingHeaders>) -> Result<Expected, S3Error> {
+pub(super) fn announced(headers: &HeaderMap, trailer: Option<Trailer>) -> Result<Expected, S3Error> {
     let invalid = |why: &'static str| bad_request("InvalidRequest", why);
     let mut in_headers = Algorithm::ALL.into_iter().filter_map(|algorithm| {
         let value = headers.get(format!("{PREFIX}{}", algorithm.name()))?;
@@ -27,7 +28,7 @@ pub(super) fn announced(headers: &HeaderMap, trailer: Option<TrailingHeaders>) -
     });
     let header = in_headers.next();
     if in_headers.next().is_some() {
-        return Err(invalid("Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed."));
+        return Err(invalid(SEVERAL));
     }
     let in_trailer = match headers.get(TRAILER) {
         None => None,
@@ -40,7 +41,7 @@ pub(super) fn announced(headers: &HeaderMap, trailer: Option<TrailingHeaders>) -
     if let (Some((header, _)), Some(in_trailer)) = (&header, in_trailer)
         && *header != in_trailer
     {
-        return Err(invalid("The header and the trailer announce checksums of two algorithms."));
+        return Err(invalid(SEVERAL));
     }
     if let Some(named) = header_text(headers, SDK_ALGORITHM) {
         let used = header.as_ref().map(|(algorithm, _)| *algorithm).or(in_trailer);
@@ -92,7 +93,28 @@ pub(super) fn header_of_part(checksum: &Checksum) -> HeaderMap {
     HeaderMap::from_iter([(name, value)])
 }
 
-/// The elements of documents that hold a checksum. `s3s` has none for the newer algorithms; those are left out.
+/// The algorithm of a document's checksums, if `s3s` has no elements for it: they have the name of another one, until
+/// [`rename`] gives them their own.
+#[derive(Clone, Copy)]
+pub(super) struct Misnamed(Algorithm);
+
+/// An answer whose checksums are of this algorithm.
+pub(super) fn answer<T>(output: T, algorithm: Option<Algorithm>) -> S3Response<T> {
+    use Algorithm::{Crc32, Crc32c, Crc64Nvme, Sha1, Sha256};
+    let mut answer = S3Response::new(output);
+    match algorithm {
+        None | Some(Crc32 | Crc32c | Crc64Nvme | Sha1 | Sha256) => {}
+        Some(newer) => drop(answer.extensions.insert(Misnamed(newer))),
+    }
+    answer
+}
+
+/// A document with the names that its checksums should have. No text in it can be taken for an element.
+pub(super) fn rename(document: &str, Misnamed(algorithm): Misnamed) -> String {
+    document.replace("ChecksumCRC32>", &format!("Checksum{}>", algorithm.name().to_ascii_uppercase()))
+}
+
+/// The elements of documents that hold a checksum, which [`answer`] has to answer.
 pub(super) trait Elements {
     fn set(&mut self, algorithm: Algorithm, value: String);
 }
@@ -102,12 +124,11 @@ macro_rules! elements {
         $(impl Elements for $dto {
             fn set(&mut self, algorithm: Algorithm, value: String) {
                 let place = match algorithm {
-                    Algorithm::Crc32 => &mut self.checksum_crc32,
                     Algorithm::Crc32c => &mut self.checksum_crc32c,
                     Algorithm::Crc64Nvme => &mut self.checksum_crc64nvme,
                     Algorithm::Sha1 => &mut self.checksum_sha1,
                     Algorithm::Sha256 => &mut self.checksum_sha256,
-                    _ => return,
+                    _ => &mut self.checksum_crc32,
                 };
                 *place = Some(value);
             }
@@ -115,7 +136,7 @@ macro_rules! elements {
     };
 }
 
-elements!(dto::Checksum, dto::CopyPartResult, dto::ObjectPart, dto::Part);
+elements!(dto::Checksum, dto::CopyObjectResult, dto::CopyPartResult, dto::ObjectPart, dto::Part);
 
 /// The error of a digest that does not hold.
 pub(super) fn failure(mismatch: Mismatch) -> S3Error {
@@ -129,7 +150,10 @@ pub(super) fn failure(mismatch: Mismatch) -> S3Error {
         }
         Mismatch::Malformed("Content-MD5") => s3_error!(InvalidDigest, "The Content-MD5 you specified was invalid."),
         Mismatch::Malformed(what) => {
-            bad_request("InvalidRequest", format!("Value for {PREFIX}{what} header is invalid or missing."))
+            bad_request("InvalidRequest", format!("Value for {PREFIX}{what} header is invalid."))
+        }
+        Mismatch::MalformedTrailer(what) => {
+            bad_request("InvalidRequest", format!("Value for {PREFIX}{what} trailing header is invalid."))
         }
     }
 }

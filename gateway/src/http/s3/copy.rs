@@ -3,21 +3,23 @@
 use http::{Extensions, HeaderMap};
 use mantle_types::{Error, ErrorCode};
 use s3s::{
-    S3Error, S3ErrorCode, S3Response,
-    dto::{CopyObjectInput, CopyObjectOutput, CopyObjectResult, MetadataDirective, PutObjectInput},
+    S3Error, S3ErrorCode,
+    dto::{ChecksumType, CopyObjectInput, CopyObjectOutput, CopyObjectResult, MetadataDirective, PutObjectInput},
 };
 
 use super::{
-    S3Operations, checksums,
+    S3Operations,
+    checksums::{self, Elements},
     conditions::{self, Conditions},
     copy_source,
     entry::{etag, timestamp},
-    errors::{Answer, Refusal, bad_request, not_offered},
+    errors::{Answer, Refusal, bad_request},
     headers::COPY_SOURCE,
-    metadata, tagging,
+    metadata, multipart, tagging,
 };
 use crate::{
     app::Call,
+    data::{Checksum, ChecksumKind},
     ops::copy_object::{Copy, Described},
     store::Entry,
 };
@@ -66,6 +68,11 @@ impl S3Operations {
         self.check_owner_of(&source_bucket, headers.get(SOURCE_OWNER)).await?;
         let precondition = conditions::of_change(&extensions)?;
         let replaces = is_replaced(&input)?;
+        let directive = input.tagging_directive.as_ref().map(|directive| directive.as_str());
+        let tags = match tagging::is_replaced(directive)? {
+            true => Some(tagging::of_header(input.tagging.as_deref())?.unwrap_or_default()),
+            false => None,
+        };
         let is_itself = (&source_bucket, &source_key) == (&input.bucket, &input.key);
         if is_itself && !replaces {
             return Err(bad_request(
@@ -75,26 +82,12 @@ impl S3Operations {
             )
             .into());
         }
-        let algorithm = input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str().to_owned());
+        let algorithm = multipart::algorithm(input.checksum_algorithm.as_ref())?;
         let of_source = extensions.get::<SourceConditions>().cloned().unwrap_or_default();
-        let accept = move |source: &Entry| -> Result<(), Refusal> {
-            of_source.check(source)?;
-            let kept = metadata::checksum(source.user_metadata.as_ref());
-            match &algorithm {
-                Some(asked) if !kept.is_some_and(|kept| kept.algorithm.name().eq_ignore_ascii_case(asked)) => {
-                    Err(not_offered("a copy keeps the checksum of its source (`x-amz-checksum-algorithm`)").into())
-                }
-                _ => Ok(()),
-            }
-        };
+        let accept = move |source: &Entry| of_source.check(source);
         let (bucket, key) = (input.bucket.clone(), input.key.clone());
-        let directive = input.tagging_directive.as_ref().map(|directive| directive.as_str());
-        let tags = match tagging::is_replaced(directive)? {
-            true => Some(tagging::of_header(input.tagging.as_deref())?.unwrap_or_default()),
-            false => None,
-        };
         let described = Described { content_type: input.content_type.clone(), user_metadata: of_copy(input)? };
-        let copy = Copy { replaced: replaces.then_some(described), tags, precondition };
+        let copy = Copy { replaced: replaces.then_some(described), tags, algorithm, precondition };
         let (to_bucket, to_key) = (bucket.clone(), key.clone());
         self.mutate(call, |gateway, call| async move {
             let (source, destination) = ((&*source_bucket, &*source_key), (&*to_bucket, &*to_key));
@@ -102,14 +95,19 @@ impl S3Operations {
         })
         .await?;
         let made = self.gateway.head_object(call, &bucket, &key).await?;
-        let result = CopyObjectResult {
+        let kept = Checksum::kept_in(made.user_metadata.as_ref());
+        let algorithm = kept.as_ref().map(|kept| kept.algorithm);
+        let mut result = CopyObjectResult {
+            checksum_type: kept.as_ref().map(|kept| ChecksumType::from_static(ChecksumKind::of(&kept.value).name())),
             e_tag: etag(&made),
             last_modified: made.last_modified().map(timestamp),
             ..CopyObjectResult::default()
         };
-        let headers = metadata::checksum(made.user_metadata.as_ref()).as_ref().map(checksums::headers);
+        if let Some(kept) = kept {
+            result.set(kept.algorithm, kept.value);
+        }
         let output = CopyObjectOutput { copy_object_result: Some(result), ..CopyObjectOutput::default() };
-        Ok(S3Response::with_headers(output, headers.unwrap_or_default()))
+        Ok(checksums::answer(output, algorithm))
     }
 }
 

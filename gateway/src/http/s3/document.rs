@@ -13,7 +13,7 @@ use quick_xml::{
 };
 use s3s::{S3Error, s3_error};
 
-use super::{checksums, errors};
+use super::{checksums, errors, framing::Framing};
 use crate::data::Expected;
 
 const NAMESPACE: &[u8] = b"http://s3.amazonaws.com/doc/2006-03-01/";
@@ -67,16 +67,16 @@ pub(super) const CREATE_BUCKET: Elements =
 /// Reads a body and compares it with its digests.
 ///
 /// # Errors
-/// `MaxMessageLengthExceeded`; the error of a digest; `failure` if the body breaks off.
+/// `MaxMessageLengthExceeded`; the error of a digest, or of the framing.
 pub(super) async fn read(
     mut body: s3s::Body,
     bytes_max: usize,
     expected: Expected,
-    failure: impl Fn() -> S3Error,
+    framing: Framing,
 ) -> Result<Bytes, S3Error> {
     let (mut document, mut hashers) = (BytesMut::new(), expected.hashers());
     while let Some(chunk) = body.next().await {
-        let chunk = chunk.map_err(|_| failure())?;
+        let chunk = chunk.map_err(|cause| framing.failure(cause.as_ref()))?;
         if document.len() + chunk.len() > bytes_max {
             return Err(s3_error!(MaxMessageLengthExceeded, "The document is over this service's limit."));
         }

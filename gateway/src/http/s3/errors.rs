@@ -49,6 +49,7 @@ fn words(code: ErrorCode) -> Option<&'static str> {
         ErrorCode::NamespaceNotFound => Some("The specified bucket does not exist"),
         ErrorCode::InvalidNamespaceName => Some("The specified bucket is not valid."),
         ErrorCode::NotFound => Some("The specified key does not exist."),
+        ErrorCode::InvalidRange => Some("The requested range is not satisfiable"),
         ErrorCode::NotEmpty => Some("The bucket you tried to delete is not empty"),
         ErrorCode::NamespaceExists => Some(
             "The requested bucket name is not available. The bucket namespace is shared by all users of the system. Please \

@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     app::Call,
+    data::Checksum,
     store::{Entry, PartOfObject},
 };
 
@@ -149,7 +150,7 @@ fn add_checksum(
     mode: Option<&ChecksumMode>,
     is_range: bool,
 ) {
-    let kept = metadata::checksum(entry.user_metadata.as_ref()).filter(|_| mode.is_some());
+    let kept = Checksum::kept_in(entry.user_metadata.as_ref()).filter(|_| mode.is_some());
     let Some(mut kept) = kept.filter(|_| part.is_some() || !is_range) else { return };
     let mut told = checksums::headers(&kept);
     if let Some(part) = part {

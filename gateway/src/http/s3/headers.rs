@@ -107,7 +107,6 @@ const VALUES: &[(&str, &[&str])] = &[
     ("x-amz-optional-object-attributes", &["restorestatus"]),
     ("x-amz-request-payer", &["requester"]),
     ("x-amz-storage-class", &["standard"]),
-    ("x-amz-tagging-directive", &["copy", "replace"]),
 ];
 
 /// What headers that are not offered belong to, by the beginning of their names.

@@ -14,12 +14,11 @@ use super::{
     S3Operations,
     entry::{epoch, etag, timestamp},
     errors::Answer,
-    metadata,
     operation::ONLY_VERSION,
 };
 use crate::{
     app::Call,
-    data::ChecksumKind,
+    data::{Checksum, ChecksumKind},
     http::percent,
     listing::{After, Item, Page, Query, decode_token, encode_token},
     store::Entry,
@@ -50,14 +49,12 @@ impl KeyEncoding {
     }
 }
 
-/// The limit that a client gives to a listing, cut to S3's.
-pub(super) fn limit(asked: Option<i32>) -> Result<usize> {
+/// The limit of a listing, which the client gives in this parameter, cut to S3's.
+pub(super) fn limit(name: &str, asked: Option<i32>) -> Result<usize> {
     let asked = asked.map_or(Ok(LIST_KEYS_MAX), usize::try_from);
     let limit = asked.map_err(|_| {
-        Error::new(
-            ErrorCode::InvalidArgument,
-            "Argument max-keys, max-parts or max-uploads must be an integer between 0 and 2147483647",
-        )
+        let why = format!("Argument {name} must be an integer between 0 and 2147483647");
+        Error::new(ErrorCode::InvalidArgument, why)
     })?;
     Ok(limit.min(LIST_KEYS_MAX))
 }
@@ -79,7 +76,7 @@ pub(super) fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
 
 impl S3Operations {
     fn object(&self, encoding: KeyEncoding, key: String, entry: &Entry, with_owner: bool) -> Object {
-        let checksum = metadata::checksum(entry.user_metadata.as_ref());
+        let checksum = Checksum::kept_in(entry.user_metadata.as_ref());
         let checksum_type = checksum.as_ref().map(|checksum| ChecksumKind::of(&checksum.value).name());
         let checksum = checksum.map(|checksum| checksum.algorithm.name().to_ascii_uppercase());
         Object {
@@ -108,7 +105,7 @@ impl S3Operations {
 
     pub(super) async fn list_objects_v2(&self, call: &Call, input: ListObjectsV2Input) -> Answer<ListObjectsV2Output> {
         let encoding = KeyEncoding::of(input.encoding_type.as_ref())?;
-        let limit = limit(input.max_keys)?;
+        let limit = limit("max-keys", input.max_keys)?;
         let (prefix, delimiter) = (input.prefix.unwrap_or_default(), input.delimiter.unwrap_or_default());
         check_texts([&prefix, &delimiter, input.start_after.as_deref().unwrap_or_default()])?;
         let after = match (&input.continuation_token, &input.start_after) {
@@ -141,7 +138,7 @@ impl S3Operations {
 
     pub(super) async fn list_objects(&self, call: &Call, input: ListObjectsInput) -> Answer<ListObjectsOutput> {
         let encoding = KeyEncoding::of(input.encoding_type.as_ref())?;
-        let limit = limit(input.max_keys)?;
+        let limit = limit("max-keys", input.max_keys)?;
         let (prefix, delimiter) = (input.prefix.unwrap_or_default(), input.delimiter.unwrap_or_default());
         let marker = input.marker.unwrap_or_default();
         check_texts([&prefix, &delimiter, &marker])?;
@@ -176,7 +173,7 @@ impl S3Operations {
         input: ListObjectVersionsInput,
     ) -> Answer<ListObjectVersionsOutput> {
         let encoding = KeyEncoding::of(input.encoding_type.as_ref())?;
-        let limit = limit(input.max_keys)?;
+        let limit = limit("max-keys", input.max_keys)?;
         let (prefix, delimiter) = (input.prefix.unwrap_or_default(), input.delimiter.unwrap_or_default());
         let marker = input.key_marker.unwrap_or_default();
         check_texts([&prefix, &delimiter, &marker])?;

@@ -8,10 +8,7 @@ use s3s::dto::{HeadObjectOutput, Metadata, PutObjectInput, Timestamp, TimestampF
 use serde_json::{Map, Value};
 
 use super::{errors::bad_request, tagging};
-use crate::{
-    data::{Algorithm, Checksum, KEPT_AS},
-    ops::copy_object::TAGGING,
-};
+use crate::ops::copy_object::TAGGING;
 
 pub(super) const CACHE_CONTROL: &str = ":cache-control";
 const CONTENT_DISPOSITION: &str = ":content-disposition";
@@ -49,14 +46,6 @@ pub(super) fn of_put(input: &PutObjectInput) -> Result<Option<Value>, S3Error> {
         map.extend(value.map(|value| (name.to_owned(), Value::String(value))));
     }
     Ok((!map.is_empty()).then_some(Value::Object(map)))
-}
-
-/// The checksum that is kept with an object; older objects have none.
-pub(super) fn checksum(kept: Option<&Value>) -> Option<Checksum> {
-    kept?.as_object()?.iter().find_map(|(name, value)| {
-        let algorithm = Algorithm::named(name.strip_prefix(KEPT_AS)?)?;
-        Some(Checksum { algorithm, value: value.as_str()?.to_owned() })
-    })
 }
 
 fn http_date(time: &Timestamp) -> Option<String> {

@@ -6,6 +6,7 @@ mod attributes;
 mod authentication;
 mod buckets;
 mod checksums;
+mod chunked;
 mod conditions;
 mod copy;
 mod copy_source;
@@ -140,7 +141,10 @@ pub(super) fn prepare(
     headers::join_repeated(&mut parts.headers);
     let checked = authentication::check(&parts, region).and_then(|()| presigned::add_headers(&mut parts));
     match checked {
-        Ok(()) => Ok(http::Request::from_parts(parts, s3s::Body::http_body_unsync(body))),
+        Ok(()) => {
+            let body = chunked::withhold(&mut parts, body);
+            Ok(http::Request::from_parts(parts, s3s::Body::http_body_unsync(body)))
+        }
         Err(error) => Err(response(error, id)),
     }
 }
@@ -160,15 +164,25 @@ fn response(mut error: S3Error, id: Uuid) -> http::Response<s3s::Body> {
     })
 }
 
-/// The answer with S3's words for a wrong signature, for which `s3s` has none. Tools show them.
+/// S3's words for errors for which `s3s` has none. Tools show them.
+const WORDS: [(&str, &str); 2] = [
+    (
+        "SignatureDoesNotMatch",
+        "The request signature we calculated does not match the signature you provided. Check your key and signing method.",
+    ),
+    ("MalformedXML", "The XML you provided was not well-formed or did not validate against our published schema"),
+];
+
+/// The answer, with a message if it is an error without one.
 pub(super) fn explained(mut answer: http::Response<s3s::Body>) -> http::Response<s3s::Body> {
-    const CODE: &str = "<Code>SignatureDoesNotMatch</Code>";
-    const MESSAGE: &str = "<Message>The request signature we calculated does not match the signature you provided. Check your \
-                           key and signing method.</Message>";
-    let document = answer.body().bytes().filter(|_| answer.status() == http::StatusCode::FORBIDDEN);
+    let document = answer.body().bytes().filter(|_| answer.status().is_client_error());
     let text = document.as_deref().and_then(|document| std::str::from_utf8(document).ok());
-    if let Some(text) = text.filter(|text| text.contains(CODE) && !text.contains("<Message>")) {
-        let explained = text.replacen(CODE, &[CODE, MESSAGE].concat(), 1);
+    let Some(text) = text.filter(|text| !text.contains("<Message>")) else { return answer };
+    let explained = WORDS.iter().find_map(|(code, message)| {
+        let code = format!("<Code>{code}</Code>");
+        text.contains(&code).then(|| text.replacen(&code, &format!("{code}<Message>{message}</Message>"), 1))
+    });
+    if let Some(explained) = explained {
         answer.headers_mut().insert(header::CONTENT_LENGTH, explained.len().into());
         *answer.body_mut() = s3s::Body::from(explained);
     }

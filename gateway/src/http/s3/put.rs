@@ -14,35 +14,24 @@ use super::{
     errors::{Answer, Refusal},
     framing::Framing,
     metadata,
-    route::Trailer,
 };
 use crate::{
     app::Call,
-    data::{Checksums, Expected, UploadError},
-    http::header_text,
+    data::{Checksums, Expected, Trailer, UploadError},
     ops::put_object::PutObject,
     store::{EMPTY_MD5, Precondition},
 };
-
-/// The body's length without its framing.
-pub(super) const DECODED_LENGTH: &str = "x-amz-decoded-content-length";
 
 pub(super) fn upload_error(error: UploadError, framing: Framing) -> Refusal {
     match error {
         UploadError::TooLarge => too_large(),
         UploadError::Body(cause) => {
             tracing::debug!(%cause, "a body broke");
-            framing.failure_of(cause.as_ref()).into()
+            framing.failure(cause.as_ref()).into()
         }
         UploadError::Mismatch(mismatch) => checksums::failure(mismatch).into(),
         UploadError::Store(error) => error.into(),
     }
-}
-
-/// The error of a body that is shorter or longer than it says: `s3s` takes a stream without any signed chunk, even the
-/// last, for complete.
-pub(super) fn incomplete() -> Refusal {
-    s3_error!(IncompleteBody, "The body has another length than x-amz-decoded-content-length says.").into()
 }
 
 pub(super) fn too_large() -> Refusal {
@@ -72,22 +61,17 @@ impl S3Operations {
             return Err(too_large());
         }
         let precondition = conditions::of_change(&extensions)?;
-        let trailer = extensions.get::<Trailer>().and_then(|Trailer(trailer)| trailer.clone());
-        let expected = checksums::announced(&headers, trailer)?;
+        let expected = checksums::announced(&headers, extensions.get::<Trailer>().cloned())?;
         let user_metadata = metadata::of_put(&input)?;
         let body = input.body.take();
         if input.key.ends_with('/') {
             let directory = Directory { body, expected, framing, precondition, user_metadata };
             return self.put_directory(call, input.bucket, input.key, directory).await;
         }
-        let declared = header_text(&headers, DECODED_LENGTH).and_then(|text| text.parse::<u64>().ok());
         let (bucket, key) = (input.bucket, input.key);
         let body = body.unwrap_or_else(|| StreamingBlob::from(s3s::Body::empty()));
         let received = self.gateway.receive_object(call, &bucket, &key, body, expected).await;
         let received = received.map_err(|e| upload_error(e, framing))?;
-        if declared.is_some_and(|declared| declared != received.stored.size) {
-            return Err(incomplete());
-        }
         let Checksums { md5, checksum } = received.stored.checksums.clone();
         let size = Some(received.stored.size as i64);
         let user_metadata = Some(checksum.kept_with(user_metadata));
@@ -110,7 +94,7 @@ impl S3Operations {
         // `s3s` verifies the digest only when the body is read to its end.
         if let Some(mut body) = body {
             while let Some(chunk) = body.next().await {
-                let chunk = chunk.map_err(|_| framing.failure())?;
+                let chunk = chunk.map_err(|cause| framing.failure(cause.as_ref()))?;
                 if !chunk.is_empty() {
                     let why = "a key that ends in a slash names a directory, which holds no bytes";
                     return Err(Error::new(ErrorCode::InvalidArgument, why).into());

@@ -10,13 +10,10 @@ use axum::{
     http::{Extensions, HeaderMap, Method, Request, Response, StatusCode, Uri, header},
 };
 use mantle_types::Caller;
-use s3s::{
-    S3Error, S3ErrorCode, S3Request, S3Response, S3Result, TrailingHeaders, route::S3Route, s3_error,
-    service::S3Service,
-};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result, route::S3Route, s3_error, service::S3Service};
 
 use super::{
-    S3Operations, checksums,
+    S3Operations, checksums, chunked,
     conditions::{self, Conditions},
     copy,
     document::{self, Element},
@@ -29,7 +26,7 @@ use super::{
 use crate::{
     app::Call,
     auth::Credentials,
-    data::Expected,
+    data::{Expected, Trailer},
     http::{header_text, hosts::Style, is_native, native, request_context::RequestContext},
     store::Precondition,
 };
@@ -40,10 +37,6 @@ const COMPLETE: &str = "CompleteMultipartUpload";
 fn is_virtual(extensions: &Extensions) -> bool {
     matches!(extensions.get(), Some(Style::Virtual(_)))
 }
-
-/// The trailer of a body, once the body has been read.
-#[derive(Clone)]
-pub(super) struct Trailer(pub(super) Option<TrailingHeaders>);
 
 pub(super) struct Route {
     pub(super) native: Router,
@@ -157,9 +150,9 @@ impl Route {
         body: s3s::Body,
     ) -> S3Result<Vec<Element>> {
         let Some(elements) = operation.document() else { return Ok(Vec::new()) };
-        let expected = checksums::announced(&request.headers, request.trailing_headers.clone())?;
+        let expected = checksums::announced(&request.headers, request.extensions.get::<Trailer>().cloned())?;
         let framing = Framing::of(&request.headers);
-        let read = document::read(body, self.document_bytes_max, expected, || framing.failure()).await?;
+        let read = document::read(body, self.document_bytes_max, expected, framing).await?;
         document::elements(&read, elements)
     }
 
@@ -176,18 +169,18 @@ impl Route {
             let document = self.elements(operation, &request, body).await?;
             return self.own(operation.name, call, &request, &conditions, &document).await.map_err(refused);
         }
-        let S3Request { mut input, method, uri, mut headers, mut extensions, trailing_headers, .. } = request;
+        let S3Request { mut input, method, uri, mut headers, mut extensions, .. } = request;
         if let Some(elements) = operation.document() {
             let expected = match operation.name {
                 COMPLETE => Expected { md5: checksums::content_md5(&headers), ..Expected::default() },
-                _ => checksums::announced(&headers, trailing_headers.clone())?,
+                _ => checksums::announced(&headers, extensions.get::<Trailer>().cloned())?,
             };
             if operation.demands_digest() && !expected.is_any() {
                 let missing = "Missing required header for this request: Content-MD5 OR x-amz-checksum-*";
                 return Err(errors::bad_request("InvalidRequest", missing));
             }
             let framing = Framing::of(&headers);
-            let read = document::read(input, self.document_bytes_max, expected, || framing.failure()).await?;
+            let read = document::read(input, self.document_bytes_max, expected, framing).await?;
             if operation.name == COMPLETE {
                 let elements = document::elements(&read, elements)?;
                 let call = context.call(caller).map_err(|error| refused(error.into()))?;
@@ -210,7 +203,6 @@ impl Route {
         extensions.insert(copy::take_conditions(&mut headers)?);
         extensions.insert(caller);
         extensions.insert(conditions);
-        extensions.insert(Trailer(trailing_headers));
         let mut call = Request::new(input);
         *call.method_mut() = method;
         *call.uri_mut() = without_signature(&uri, operation.is_read());
@@ -244,6 +236,9 @@ fn corrected(
     // Its etag alone has no quotes in S3.
     if operation.name == "GetObjectAttributes" {
         rewrite(&mut converted, |text| text.replace("<ETag>\"", "<ETag>").replace("\"</ETag>", "</ETag>"));
+    }
+    if let Some(misnamed) = converted.extensions.remove() {
+        rewrite(&mut converted, |text| checksums::rename(text, misnamed));
     }
     if parts.status == StatusCode::PRECONDITION_FAILED
         && let Some(condition) = condition
@@ -286,7 +281,8 @@ impl S3Route for Route {
         true
     }
 
-    async fn call(&self, request: S3Request<s3s::Body>) -> S3Result<S3Response<s3s::Body>> {
+    async fn call(&self, mut request: S3Request<s3s::Body>) -> S3Result<S3Response<s3s::Body>> {
+        chunked::restore(&mut request)?;
         let access_key = request.credentials.as_ref().map(|c| c.access_key.clone()).unwrap_or_default();
         let caller = self.credentials.by_access_key(&access_key).map_err(|_| s3_error!(InvalidAccessKeyId))?;
         if !is_virtual(&request.extensions) && is_native(request.uri.path()) {

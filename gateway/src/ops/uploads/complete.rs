@@ -49,7 +49,20 @@ pub enum CompleteError {
     /// A part that is not the last is under 5 MiB.
     PartTooSmall,
     /// The object has another checksum than the client expects.
-    WrongChecksum,
+    WrongChecksum(Algorithm),
+    /// The client gives a checksum of a part in another algorithm than it has chosen for the upload.
+    PartChecksum {
+        number: i32,
+        algorithm: Algorithm,
+    },
+    /// The object has another size than the client expects.
+    Size {
+        wanted: u64,
+        computed: u64,
+    },
+    /// The checksum of the upload is of this other kind, or of this other algorithm.
+    Kind(ChecksumKind),
+    OtherAlgorithm(Algorithm),
     Mantle(Error),
 }
 
@@ -96,6 +109,10 @@ fn assemble<'a>(upload: &Upload, uploaded: &'a [Part], wanted: &Complete) -> Res
         let found = found.ok_or_else(invalid_part)?;
         match &part.checksum {
             Some((of, value)) if *of == algorithm && *value != found.checksum => return Err(invalid_part().into()),
+            // It cannot be compared. Its etag has been, so it is no loss where the client chose no algorithm.
+            Some((of, _)) if *of != algorithm && upload.checksum_algorithm.is_some() => {
+                return Err(CompleteError::PartChecksum { number: part.number, algorithm: *of });
+            }
             _ => {}
         }
         chosen.push(found);
@@ -118,18 +135,18 @@ fn assemble<'a>(upload: &Upload, uploaded: &'a [Part], wanted: &Complete) -> Res
 
 /// An error unless the object is what the client expects.
 fn check_expected(wanted: &Complete, upload: &Upload, size: u64, checksum: &Checksum) -> Result<(), CompleteError> {
-    let invalid = |why: &str| Err(Error::new(ErrorCode::InvalidArgument, why).into());
-    if wanted.size.is_some_and(|wanted| wanted != size) {
-        return invalid("The provided 'x-amz-mp-object-size' header does not match what was computed.");
+    if let Some(wanted) = wanted.size.filter(|wanted| *wanted != size) {
+        return Err(CompleteError::Size { wanted, computed: size });
     }
-    if wanted.kind.is_some_and(|kind| kind.name() != upload.checksum_type) {
-        return invalid("The upload was created using another checksum mode than x-amz-checksum-type says.");
+    let (_, kind) = checksum_of(upload)?;
+    if wanted.kind.is_some_and(|wanted| wanted != kind) {
+        return Err(CompleteError::Kind(kind));
     }
     match &wanted.checksum {
         Some((of, value)) if *of == checksum.algorithm && strip(value) != strip(&checksum.value) => {
-            Err(CompleteError::WrongChecksum)
+            Err(CompleteError::WrongChecksum(*of))
         }
-        Some((of, _)) if *of != checksum.algorithm => invalid("The upload has another checksum algorithm."),
+        Some((of, _)) if *of != checksum.algorithm => Err(CompleteError::OtherAlgorithm(checksum.algorithm)),
         _ => Ok(()),
     }
 }

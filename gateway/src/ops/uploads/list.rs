@@ -2,7 +2,7 @@
 //! listings of objects. Its owner and uid 0 see all, others their own.
 
 use chrono::{DateTime, Utc};
-use mantle_types::{Result, permission::Access};
+use mantle_types::{Error, ErrorCode, Result, permission::Access};
 
 use super::{super::locate::Purpose, name_of, upload_id};
 use crate::{
@@ -88,7 +88,9 @@ impl Gateway {
 fn start(query: &UploadsQuery) -> Result<(String, i64)> {
     let id = match &query.after_name {
         // S3 ignores a name without a key.
-        Some(name) if !query.after_key.is_empty() => upload_id(name)?.0,
+        Some(name) if !query.after_key.is_empty() => {
+            upload_id(name).map_err(|_| Error::new(ErrorCode::InvalidArgument, "Invalid uploadId marker"))?.0
+        }
         _ if query.after_key.is_empty() => 0,
         _ => NO_MORE,
     };

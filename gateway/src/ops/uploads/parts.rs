@@ -137,7 +137,13 @@ impl Gateway {
         }
     }
 
-    async fn digests_of(&self, locator: &str, range: Range<u64>, algorithm: Algorithm) -> Result<Option<Checksums>> {
+    /// Digests of stored bytes; `None` when they are gone.
+    pub(in crate::ops) async fn digests_of(
+        &self,
+        locator: &str,
+        range: Range<u64>,
+        algorithm: Algorithm,
+    ) -> Result<Option<Checksums>> {
         let expected = Expected { kept: Some(algorithm), ..Expected::default() };
         let mut hashers = expected.hashers();
         if !range.is_empty() {

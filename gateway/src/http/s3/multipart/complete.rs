@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     app::Call,
-    data::{Algorithm, Checksum, ChecksumKind},
+    data::{Algorithm, Checksum, ChecksumKind, Mismatch},
     http::header_text,
     ops::uploads::{ChosenPart, Complete, CompleteError, Completed},
 };
@@ -64,7 +64,13 @@ pub(in crate::http::s3) fn parts(elements: &[Element]) -> Result<Vec<ChosenPart>
             }
             Some(field) => {
                 let algorithm = field.strip_prefix("Checksum").and_then(Algorithm::named);
-                checksum = algorithm.map(|algorithm| (algorithm, text.trim().to_owned()));
+                let given = algorithm.map(|algorithm| (algorithm, text.trim().to_owned()));
+                let is_bad = given.as_ref().is_some_and(|(algorithm, value)| !algorithm.is_digest(value));
+                if is_bad || checksum.is_some() {
+                    let message = "Invalid Base64 or multiple checksums present in request";
+                    return Err(bad_request("InvalidArgument", message).into());
+                }
+                checksum = given;
             }
             None => {}
         }
@@ -86,11 +92,15 @@ fn wanted(headers: &HeaderMap, conditions: &Conditions, elements: &[Element]) ->
         let message = "Value for x-amz-mp-object-size header is invalid.";
         text.trim().parse::<u64>().map_err(|_| bad_request("InvalidRequest", message))
     });
+    let checksum = checksums::of_object(headers)?;
+    if let Some((algorithm, _)) = checksum.as_ref().filter(|(algorithm, value)| !algorithm.is_digest_of_parts(value)) {
+        return Err(checksums::failure(Mismatch::Malformed(algorithm.name())).into());
+    }
     Ok(Complete {
         parts,
         precondition: conditions.of_put()?,
         size: size.transpose()?,
-        checksum: checksums::of_object(headers)?,
+        checksum,
         kind: kind.transpose()?,
     })
 }
@@ -101,9 +111,26 @@ fn refusal(error: CompleteError) -> Refusal {
         CompleteError::PartTooSmall => {
             bad_request("EntityTooSmall", "Your proposed upload is smaller than the minimum allowed size").into()
         }
-        CompleteError::WrongChecksum => {
-            let message = "The checksum you specified did not match the calculated checksum.";
-            s3_error!(BadDigest, "{message}").into()
+        CompleteError::WrongChecksum(algorithm) => checksums::failure(Mismatch::Wrong(algorithm.name())).into(),
+        CompleteError::PartChecksum { number, algorithm } => {
+            let name = algorithm.name();
+            s3_error!(BadDigest, "The {name} you specified for part {number} did not match what we received.").into()
+        }
+        CompleteError::Size { wanted, computed } => {
+            let message = format!(
+                "The provided 'x-amz-mp-object-size' header value {wanted} does not match what was computed: {computed}"
+            );
+            bad_request("InvalidRequest", message).into()
+        }
+        CompleteError::Kind(kind) => {
+            let message = format!(
+                "The upload was created using the {} checksum mode. The complete request must use the same checksum mode.",
+                kind.name()
+            );
+            bad_request("InvalidRequest", message).into()
+        }
+        CompleteError::OtherAlgorithm(algorithm) => {
+            bad_request("InvalidRequest", format!("The upload has a checksum of {}.", algorithm.name())).into()
         }
     }
 }
@@ -168,7 +195,7 @@ mod tests {
     fn a_list_of_parts_is_read() {
         let parts = list(&[("1", "&quot;a&quot;"), ("3", "b")]);
         assert_eq!(read(&parts), Ok(vec![(1, "a".to_owned()), (3, "b".to_owned())]));
-        let with_checksum = "<CompleteMultipartUpload><Part><ETag>a</ETag><ChecksumXXHASH3>AA==</ChecksumXXHASH3>\
+        let with_checksum = "<CompleteMultipartUpload><Part><ETag>a</ETag><ChecksumXXHASH3>LQaABTjTlMI=</ChecksumXXHASH3>\
                              <PartNumber>1</PartNumber></Part></CompleteMultipartUpload>";
         assert_eq!(read(with_checksum), Ok(vec![(1, "a".to_owned())]));
         for (bad, code) in [
@@ -177,6 +204,8 @@ mod tests {
             (list(&[("2", "a"), ("1", "b")]), "InvalidPartOrder"),
             (list(&[("1", "a"), ("1", "a")]), "InvalidPartOrder"),
             (list(&[("0", "a")]), "InvalidArgument"),
+            (with_checksum.replace("LQaABTjTlMI=", "AA=="), "InvalidArgument"),
+            (with_checksum.replace("</ETag>", "</ETag><ChecksumCRC32>AAAAAA==</ChecksumCRC32>"), "InvalidArgument"),
             (list(&[("10001", "a")]), "InvalidArgument"),
             (list(&[("x", "a")]), "MalformedXML"),
             (

@@ -30,7 +30,7 @@ impl S3Operations {
         input: ListMultipartUploadsInput,
     ) -> Answer<ListMultipartUploadsOutput> {
         let encoding = KeyEncoding::of(input.encoding_type.as_ref())?;
-        let limit = listing::limit(input.max_uploads)?;
+        let limit = listing::limit("max-uploads", input.max_uploads)?;
         let query = UploadsQuery {
             prefix: input.prefix.unwrap_or_default(),
             delimiter: input.delimiter.unwrap_or_default(),

@@ -76,18 +76,25 @@ fn algorithm_dto(algorithm: Algorithm) -> ChecksumAlgorithm {
     ChecksumAlgorithm::from(algorithm.name().to_ascii_uppercase())
 }
 
+/// The checksum that an object shall have.
+pub(super) fn algorithm(asked: Option<&ChecksumAlgorithm>) -> Result<Option<Algorithm>, Refusal> {
+    let Some(asked) = asked else { return Ok(None) };
+    match Algorithm::named(asked.as_str()) {
+        Some(algorithm) => Ok(Some(algorithm)),
+        None => {
+            let message = "Checksum algorithm provided is unsupported. Please try again with any of the valid types.";
+            Err(bad_request("InvalidRequest", message).into())
+        }
+    }
+}
+
 /// The checksum of an upload, and how those of its parts make that of the object.
 fn checksum(
     algorithm: Option<&ChecksumAlgorithm>,
     kind: Option<&ChecksumType>,
 ) -> Result<(Option<Algorithm>, ChecksumKind), Refusal> {
     let invalid = |message: &'static str| Refusal::from(bad_request("InvalidRequest", message));
-    let algorithm = algorithm.map(|asked| {
-        Algorithm::named(asked.as_str()).ok_or_else(|| {
-            invalid("Checksum algorithm provided is unsupported. Please try again with any of the valid types.")
-        })
-    });
-    let algorithm = algorithm.transpose()?;
+    let algorithm = self::algorithm(algorithm)?;
     let used = algorithm.unwrap_or(Algorithm::Crc64Nvme);
     let kind = match kind {
         None => used.default_kind(),

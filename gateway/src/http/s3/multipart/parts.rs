@@ -22,13 +22,11 @@ use super::super::{
     framing::Framing,
     headers::COPY_SOURCE,
     listing,
-    put::{DECODED_LENGTH, too_large, upload_error},
-    route::Trailer,
+    put::{too_large, upload_error},
 };
 use crate::{
     app::Call,
-    data::{Algorithm, ChecksumKind, Checksums},
-    http::header_text,
+    data::{Algorithm, ChecksumKind, Checksums, Trailer},
     ops::uploads::{PARTS_MAX, PartSource},
     store::{Entry, Upload},
 };
@@ -93,8 +91,7 @@ impl S3Operations {
         if input.content_length.is_some_and(|length| length as u64 > self.gateway.limits.object_bytes_max) {
             return Err(too_large());
         }
-        let trailer = extensions.get::<Trailer>().and_then(|Trailer(trailer)| trailer.clone());
-        let mut expected = checksums::announced(&headers, trailer)?;
+        let mut expected = checksums::announced(&headers, extensions.get::<Trailer>().cloned())?;
         let upload = self.gateway.unfinished_upload(call, &input.bucket, &input.key, &input.upload_id).await?;
         let chosen = chosen(&upload).map(|(algorithm, _)| algorithm);
         if let (Some(chosen), Some(announced)) = (chosen, expected.algorithm())
@@ -102,20 +99,15 @@ impl S3Operations {
         {
             let message = format!(
                 "Checksum Type mismatch occurred, expected checksum Type: {}, actual checksum Type: {}",
-                chosen.name(),
-                announced.name()
+                chosen.name().to_ascii_uppercase(),
+                announced.name().to_ascii_uppercase()
             );
             return Err(bad_request("InvalidRequest", message).into());
         }
         expected.kept = Some(chosen.unwrap_or(Algorithm::Crc64Nvme));
-        let declared = header_text(&headers, DECODED_LENGTH).and_then(|text| text.parse::<u64>().ok());
         let body = input.body.take().unwrap_or_else(|| StreamingBlob::from(s3s::Body::empty()));
         let stored = self.gateway.store_part(body, expected).await;
         let stored = stored.map_err(|e| upload_error(e, framing))?;
-        // As for PutObject.
-        if declared.is_some_and(|declared| declared != stored.size) {
-            return Err(super::super::put::incomplete());
-        }
         let Checksums { md5, checksum } = stored.checksums.clone();
         let bucket = input.bucket;
         self.mutate(call, |gateway, _| async move { gateway.put_part(&bucket, &upload, number, stored).await }).await?;
@@ -152,11 +144,12 @@ impl S3Operations {
         if let Some(algorithm) = chosen {
             result.set(algorithm, part.checksum);
         }
-        Ok(S3Response::new(UploadPartCopyOutput { copy_part_result: Some(result), ..UploadPartCopyOutput::default() }))
+        let output = UploadPartCopyOutput { copy_part_result: Some(result), ..UploadPartCopyOutput::default() };
+        Ok(checksums::answer(output, chosen))
     }
 
     pub(in crate::http::s3) async fn list_parts(&self, call: &Call, input: ListPartsInput) -> Answer<ListPartsOutput> {
-        let limit = listing::limit(input.max_parts)?;
+        let limit = listing::limit("max-parts", input.max_parts)?;
         let after = input.part_number_marker.unwrap_or_default();
         if after < 0 {
             return Err(Error::new(ErrorCode::InvalidArgument, "part-number-marker must not be negative").into());
@@ -179,7 +172,7 @@ impl S3Operations {
             }
             dto
         });
-        Ok(S3Response::new(ListPartsOutput {
+        let output = ListPartsOutput {
             parts: Some(listed.collect()),
             bucket: Some(input.bucket),
             key: Some(input.key),
@@ -194,7 +187,8 @@ impl S3Operations {
             part_number_marker: Some(after),
             storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
             ..ListPartsOutput::default()
-        }))
+        };
+        Ok(checksums::answer(output, chosen.map(|(algorithm, _)| algorithm)))
     }
 }
 
