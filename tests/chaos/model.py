@@ -77,7 +77,12 @@ class Tree:
                 yield "loop"
             if self.get(operation.to) is not None:
                 yield "exists"
-        elif (operation.verb in ("stat", "get", "chmod") and here is None) or (
+        elif operation.verb == "drop":
+            if here is None:
+                yield "missing"
+            elif here != operation.value:
+                yield "differs"
+        elif (operation.verb in ("stat", "get", "chmod", "copy", "take") and here is None) or (
             operation.verb == "list" and not self.is_directory(operation.path)
         ):
             yield "missing"
@@ -103,7 +108,19 @@ class Tree:
     def _put(self, operation: Operation, _: Outcome) -> "Tree":
         return self._with(operation.path, operation.value)
 
+    def _upload(self, operation: Operation, _: Outcome) -> "Tree":
+        return self._put(operation, _)
+
+    def _copy(self, operation: Operation, _: Outcome) -> "Tree":
+        return self._with(operation.to, self.get(operation.path))
+
+    def _take(self, operation: Operation, _: Outcome) -> "Tree":
+        return self._rmdir(operation, _)._with(operation.to, self.get(operation.path))
+
     def _delete(self, operation: Operation, _: Outcome) -> "Tree":
+        return self._rmdir(operation, _)
+
+    def _drop(self, operation: Operation, _: Outcome) -> "Tree":
         return self._rmdir(operation, _)
 
     def _stat(self, operation: Operation, outcome: Outcome) -> "Tree | None":
@@ -111,6 +128,9 @@ class Tree:
 
     def _get(self, operation: Operation, outcome: Outcome) -> "Tree | None":
         return self._stat(operation, outcome)
+
+    def _keys(self, operation: Operation, outcome: Outcome) -> "Tree | None":
+        return self._list(operation, outcome)
 
     def _list(self, operation: Operation, outcome: Outcome) -> "Tree | None":
         return self if self.names(operation.path) == outcome.value else None

@@ -40,12 +40,12 @@ from tests.cluster.oracle import assert_nothing_is_lost, await_no_problem, fsck
 from . import clocks
 from .alerts import SHORTENED, Alerts
 from .catalogue import CATALOGUE, LEADER_BOUND_S, Fault
-from .objects import caller
+from .objects import Objects
 from .phantom_watch import Phantoms
-from .workload import CROSSING, EVERYTHING, GROWING, HOPPING, Mix, Workload
+from .workload import CROSSING, EVERYTHING, GROWING, HOPPING, S3, Mix, Workload
 
 FOLDER = REPOSITORY / ".chaos"
-MIXES = (EVERYTHING, GROWING, CROSSING, HOPPING)
+MIXES = (EVERYTHING, S3, GROWING, CROSSING, HOPPING)
 CLIENTS = 3
 REPORT = REPOSITORY / "docs" / "chaos.md"
 ANALYST_PAUSE_S = 0.5
@@ -204,7 +204,7 @@ def kept_logs(cluster: Cluster) -> Path:
 
 def clients(cluster: Cluster, at: int):
     number = at % len(cluster.gateways)
-    return rest_of(cluster, number), caller(s3_of(cluster, number))
+    return rest_of(cluster, number), Objects(s3_of(cluster, number))
 
 
 def hit(cluster: Cluster, chosen: list[Fault], draw: random.Random) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from tests.support.rest import Answer, Rest, quote
 
+from . import objects
 from .linearizable import Call, Undecided, check
 from .model import Operation, Outcome, Tree
 
@@ -43,6 +44,8 @@ EVERYTHING = Mix(
     ("a", "b", "c"),
     (5, 3, 1),
 )
+# S3 alone, on a few keys of one directory.
+S3 = Mix({"put": 4, "get": 5, "delete": 1, "drop": 3, "copy": 4, "take": 3, "upload": 3, "keys": 3}, (), ())
 # New entries are used at once.
 GROWING = Mix({"mkdir": 8, "rmdir": 1, "stat": 1}, ("a", "b"), (2, 2, 1))
 # Directories come and go, and entries are made in them. A directory that does not exist any more, or never did, may
@@ -58,7 +61,7 @@ CROSSING = Mix(
 HOPPING = Mix({"rename": 6, "chmod": 6, "list": 6, "stat": 1}, ("a", "b", "c"), (1,), moved="x")
 OUTCOMES = {
     "not_found": "missing", "already_exists": "exists", "not_empty": "not_empty", "rename_loop": "loop",
-    "NoSuchKey": "missing",
+    "NoSuchKey": "missing", "PreconditionFailed": "differs",
 }  # fmt: skip
 
 
@@ -71,6 +74,7 @@ class Workload:
         self.seed = seed
         self.starts = frozenset({Tree()})
         self.wrong: list[str] = []
+        self._last_put: dict[str, str] = {}  # what was put last at each name, as far as the clients know
         self.windows = self.calls = self.refusals = 0
         self._ending = threading.Event()
         self._over = False
@@ -135,12 +139,8 @@ class Workload:
 
     def _operation(self, choose: random.Random) -> Operation:
         verb = choose.choices(list(self.mix.weights), list(self.mix.weights.values()))[0]
-        if verb in ("put", "get", "delete"):
-            return Operation(
-                verb,
-                (choose.choice(OBJECTS),),
-                value=uuid.UUID(int=choose.getrandbits(128)).hex if verb == "put" else "",
-            )
+        if verb in objects.VERBS:
+            return self._on_objects(verb, choose)
         path = self._path(choose)
         if verb == "list":
             return Operation(verb, path if self.mix.moved else path[:-1])
@@ -153,6 +153,19 @@ class Workload:
             to = self._path(choose)
         return Operation(verb, path, to)
 
+    def _on_objects(self, verb: str, choose: random.Random) -> Operation:
+        name, other = choose.sample(OBJECTS, 2)
+        match verb:
+            case "put" | "upload":
+                return Operation(verb, (name,), value=uuid.UUID(int=choose.getrandbits(128)).hex)
+            case "copy" | "take":
+                return Operation(verb, (name,), (other,))
+            case "drop":
+                return Operation(verb, (name,), value=self._last_put.get(name, ""))
+            case "keys":
+                return Operation(verb, ())
+        return Operation(verb, (name,))
+
     def _path(self, choose: random.Random) -> tuple[str, ...]:
         if self.mix.moved:
             return choose.choice(self.mix.directories), self.mix.moved
@@ -164,10 +177,12 @@ class Workload:
         rest, s3 = self.clients[client]
         began = time.monotonic()
         while True:
-            is_object = operation.verb in ("put", "get", "delete")
+            is_object = operation.verb in objects.VERBS
             answer = self._s3(s3, operation, key) if is_object else self._rest(rest, operation, key)
             now = time.monotonic()
             if not answer.passing:
+                if operation.verb == "put":
+                    self._last_put[operation.path[0]] = operation.value
                 return Call(operation, self._outcome(operation, answer), began, now, client)
             self.refusals += 1
             if now - began > ANSWER_BOUND_S:
@@ -194,7 +209,8 @@ class Workload:
         )
 
     def _s3(self, s3: Callable, operation: Operation, key: str) -> Answer:
-        return s3(operation.verb, self.ns, f"{self.name}/{operation.path[0]}", operation.value, key)
+        of = lambda path: f"{self.name}/{'/'.join(path)}"
+        return s3(operation.verb, self.ns, of(operation.path), of(operation.to), operation.value, key)
 
     def _outcome(self, operation: Operation, answer: Answer) -> Outcome:
         if answer.status >= 400:
@@ -204,7 +220,7 @@ class Workload:
         match operation.verb:
             case "mkdir" | "stat":
                 return Outcome("ok", answer.body["id"])
-            case "list":
+            case "list" | "keys":
                 return Outcome("ok", frozenset(entry["name"].rstrip("/") for entry in answer.body["entries"]))
             case "get":
                 return Outcome("ok", answer.body["content"])

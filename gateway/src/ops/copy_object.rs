@@ -1,7 +1,7 @@
 //! copy_object: a new object of another one's bytes. No byte is copied: both rows name the same, and only the sweeper
 //! removes them once no row does (P52).
 
-use mantle_types::{Error, ErrorCode, Result, name::Path};
+use mantle_types::{EntryId, Error, ErrorCode, Result, name::Path};
 use serde_json::Value;
 
 use super::{
@@ -40,6 +40,26 @@ pub struct Described {
 /// A namespace and a key in it.
 pub type Place<'a> = (&'a str, &'a str);
 
+/// A copy that was made, as far as it is known.
+#[derive(Clone, Debug, Default)]
+pub struct Copied {
+    /// MD5; `None` in a recorded answer, which does not have it.
+    pub etag: Option<String>,
+    pub checksum: Option<Checksum>,
+    /// Id and version, in a recorded answer.
+    recorded: Option<(EntryId, Option<i64>)>,
+}
+
+impl Copied {
+    /// Whether the copy is what is there now. It may have been replaced since.
+    pub fn is(&self, entry: &Entry) -> bool {
+        match self.recorded {
+            Some((id, version)) => (id, version) == (entry.id, Some(entry.version)),
+            None => self.etag.as_deref() == entry.md5(),
+        }
+    }
+}
+
 impl Gateway {
     /// Copies an object that `accept` accepts. An error if the destination is a directory, or the source has no bytes. With
     /// a slash at the end of both keys, a directory's key.
@@ -50,7 +70,7 @@ impl Gateway {
         destination: Place<'_>,
         copy: &Copy,
         accept: impl Fn(&Entry) -> Result<(), E>,
-    ) -> Result<(), E> {
+    ) -> Result<Copied, E> {
         let (namespace, key) = destination;
         match (source.1.ends_with('/'), key.ends_with('/')) {
             (true, true) => return self.copy_marker(call, source, destination, copy, accept).await,
@@ -75,8 +95,10 @@ impl Gateway {
             .optional(copy.algorithm.map(Algorithm::name))
             .optional(copy.precondition.as_sql())
             .finish();
-        if self.replayed(call, namespace, hash).await?.is_some() {
-            return Ok(());
+        if call.client_key
+            && let Some(written) = self.recorded_answer(call, namespace, hash).await?
+        {
+            return Ok(Copied { recorded: Some((written.id, written.version)), ..Copied::default() });
         }
         let mut restarts = Restarts::default();
         loop {
@@ -90,7 +112,7 @@ impl Gateway {
             parent.directory.check_change(&call.caller)?;
             self.admit_key(parent.directory.ns, &path).await?;
             let claim = call.claim(parent.directory.ns, hash);
-            let (content_type, user_metadata) = described_as(&found.entry, copy, checksum);
+            let (content_type, user_metadata) = described_as(&found.entry, copy, checksum.as_ref());
             let (found, content_type, user_metadata) = (&found, content_type.as_deref(), user_metadata.as_ref());
             let answer = self
                 .with_new_id(|id| async move {
@@ -112,10 +134,11 @@ impl Gateway {
             match answer.and_then(accepted) {
                 Ok(written) => {
                     self.delete_replaced(&written).await;
-                    return match &parent.made {
-                        Some((key, made)) => Ok(self.index.await_written(namespace, *key, made).await?),
-                        None => Ok(()),
-                    };
+                    if let Some((key, made)) = &parent.made {
+                        self.index.await_written(namespace, *key, made).await?;
+                    }
+                    let recorded = written.replayed.then_some((written.id, written.version));
+                    return Ok(Copied { etag: found.entry.md5().map(str::to_owned), checksum, recorded });
                 }
                 // The source was replaced or removed since it was read; it is read again.
                 Err(e) if matches!(e.code(), ErrorCode::SourceChanged | ErrorCode::NotFound) => {
@@ -141,12 +164,13 @@ impl Gateway {
         destination: Place<'_>,
         copy: &Copy,
         accept: impl Fn(&Entry) -> Result<(), E>,
-    ) -> Result<(), E> {
+    ) -> Result<Copied, E> {
         let entry = self.head_object(call, source.0, source.1).await?;
         accept(&entry)?;
         let checksum = self.checksum_of_copy(&entry, copy.algorithm).await?.flatten();
-        let (_, user_metadata) = described_as(&entry, copy, checksum);
-        Ok(self.put_marker(call, destination.0, destination.1, user_metadata, &copy.precondition).await?)
+        let (_, user_metadata) = described_as(&entry, copy, checksum.as_ref());
+        self.put_marker(call, destination.0, destination.1, user_metadata, &copy.precondition).await?;
+        Ok(Copied { etag: entry.md5().map(str::to_owned), checksum, recorded: None })
     }
 
     /// The checksum that the copy has; the inner `None` if the source has none, the outer if its bytes are gone.
@@ -184,7 +208,7 @@ impl Gateway {
 }
 
 /// Content type and metadata of the copy.
-fn described_as(source: &Entry, copy: &Copy, checksum: Option<Checksum>) -> (Option<String>, Option<Value>) {
+fn described_as(source: &Entry, copy: &Copy, checksum: Option<&Checksum>) -> (Option<String>, Option<Value>) {
     let (content_type, described) = match &copy.replaced {
         Some(new) => (&new.content_type, &new.user_metadata),
         None => (&source.content_type, &source.user_metadata),
@@ -196,7 +220,7 @@ fn described_as(source: &Entry, copy: &Copy, checksum: Option<Checksum>) -> (Opt
     if let Some(Value::Object(kept)) = &source.user_metadata {
         metadata.retain(|name, _| !name.starts_with(KEPT_AS));
         let of_source = Checksum::kept_in(source.user_metadata.as_ref()).map(|kept| kept.algorithm);
-        if of_source != checksum.as_ref().map(|checksum| checksum.algorithm) || kept.contains_key(OWN_CHECKSUM) {
+        if of_source != checksum.map(|checksum| checksum.algorithm) || kept.contains_key(OWN_CHECKSUM) {
             metadata.insert(OWN_CHECKSUM.to_owned(), true.into());
         }
         metadata.extend(kept.get(TAGGING).map(|tags| (TAGGING.to_owned(), tags.clone())));

@@ -57,6 +57,8 @@ pub fn accepted((code, written): Coded) -> Result<Written> {
 pub struct Written {
     /// The entry's id; with `already_exists`, the id of the one that exists.
     pub id: EntryId,
+    /// The version that it got, in a recorded answer.
+    pub version: Option<i64>,
     /// This is the recorded answer of an earlier attempt.
     pub replayed: bool,
     /// Locator of bytes that no row names any more.
@@ -69,6 +71,7 @@ impl Written {
     pub fn read(row: &Row) -> Result<Coded> {
         let written = Self {
             id: get_opt::<i64>(row, "id")?.unwrap_or_default().into(),
+            version: get_opt(row, "version")?,
             replayed: get_opt(row, "replayed")?.unwrap_or_default(),
             old_locator: get_opt(row, "old_locator")?,
             owner: get_opt::<i32>(row, "owner")?.map(|owner| owner as u32),

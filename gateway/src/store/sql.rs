@@ -77,7 +77,7 @@ statements! {
          LEFT JOIN LATERAL mantle.resolve_path(q.namespace, c.components) r ON true" then "ORDER BY q.ord";
     /// The recorded answer of a request in the namespace of a name.
     REPLAY "replay" read
-        "SELECT n.ns, r.known AS found, r.code, r.id \
+        "SELECT n.ns, r.known AS found, r.code, r.id, r.version \
          FROM mantle.namespace($2) n CROSS JOIN LATERAL mantle.replay($1, n.ns, $3, $4) r";
     /// The recorded answer of a request that creates or deletes a namespace (its key has namespace 0).
     REPLAY_NAMESPACE "replay_namespace" read

@@ -1,10 +1,11 @@
 //! CopyObject. The copy shares the bytes of its source, so it costs the same for every size.
 
+use chrono::Utc;
 use http::{Extensions, HeaderMap};
 use mantle_types::{Error, ErrorCode};
 use s3s::{
     S3Error, S3ErrorCode,
-    dto::{ChecksumType, CopyObjectInput, CopyObjectOutput, CopyObjectResult, MetadataDirective, PutObjectInput},
+    dto::{ChecksumType, CopyObjectInput, CopyObjectOutput, CopyObjectResult, ETag, MetadataDirective, PutObjectInput},
 };
 
 use super::{
@@ -89,18 +90,19 @@ impl S3Operations {
         let described = Described { content_type: input.content_type.clone(), user_metadata: of_copy(input)? };
         let copy = Copy { replaced: replaces.then_some(described), tags, algorithm, precondition };
         let (to_bucket, to_key) = (bucket.clone(), key.clone());
-        self.mutate(call, |gateway, call| async move {
+        let copied = self.mutate(call, |gateway, call| async move {
             let (source, destination) = ((&*source_bucket, &*source_key), (&*to_bucket, &*to_key));
             gateway.copy_object(&call, source, destination, &copy, accept).await
-        })
-        .await?;
-        let made = self.gateway.head_object(call, &bucket, &key).await?;
-        let kept = Checksum::kept_in(made.user_metadata.as_ref());
+        });
+        let copied = copied.await?;
+        // The copy has succeeded, whatever has become of it since.
+        let there = self.gateway.head_object(call, &bucket, &key).await.ok().filter(|there| copied.is(there));
+        let kept = there.as_ref().map_or(copied.checksum, |there| Checksum::kept_in(there.user_metadata.as_ref()));
         let algorithm = kept.as_ref().map(|kept| kept.algorithm);
         let mut result = CopyObjectResult {
             checksum_type: kept.as_ref().map(|kept| ChecksumType::from_static(ChecksumKind::of(&kept.value).name())),
-            e_tag: etag(&made),
-            last_modified: made.last_modified().map(timestamp),
+            e_tag: there.as_ref().map_or(copied.etag.map(ETag::Strong), etag),
+            last_modified: Some(timestamp(there.and_then(|there| there.last_modified()).unwrap_or_else(Utc::now))),
             ..CopyObjectResult::default()
         };
         if let Some(kept) = kept {
