@@ -20,7 +20,7 @@ SUITE      = $(PYTHON) tests/run.py
 export PYTHONDONTWRITEBYTECODE = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop status clean install build test one property simulate lint bench soak chaos chaos-proof clients conformance exercises python cluster cluster-status cluster-worker cluster-stop
+.PHONY: help run stop status clean install build test one property simulate fuzz lint bench soak chaos chaos-proof clients conformance exercises python cluster cluster-status cluster-worker cluster-stop
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -93,6 +93,9 @@ clients: python ## Let real S3 clients do their work, each in an environment of 
 conformance: python ## Run public suites of S3 from checkouts of them, S3_TESTS=path (ceph/s3-tests) and VERSITYGW=path, and compare with the kept lists of failures (KEEP=1: renew the lists; ONLY=name: some tests)
 	@test -n "$(S3_TESTS)$(VERSITYGW)" || { echo "S3_TESTS=path or VERSITYGW=path is missing: a checkout of github.com/ceph/s3-tests, or of github.com/versity/versitygw" >&2; exit 2; }
 	@$(SUITE) --conformance $(if $(S3_TESTS),--s3-tests "$(S3_TESTS)") $(if $(VERSITYGW),--versitygw "$(VERSITYGW)") $(if $(KEEP),--keep) $(if $(ONLY),--only "$(ONLY)")
+
+fuzz: python ## Run the fuzz targets of parsers of untrusted bytes, for SECONDS=600 each (ONLY=regex: some)
+	@$(SUITE) --fuzz $(SECONDS) $(if $(ONLY),--target "$(ONLY)")
 
 simulate: python ## Run one seed of the IndexNode simulation, SEED=0, with its trace
 	@$(SUITE) --simulate $(SEED)

@@ -62,6 +62,11 @@ impl S3 {
         Ok(self.call(Method::Get, path, &[], &[], Body::default()).await?.bytes().await?.len())
     }
 
+    /// Removes an object.
+    pub async fn delete(&self, path: &str) -> Result<()> {
+        self.call(Method::Delete, path, &[], &[], Body::default()).await.map(drop)
+    }
+
     /// Copies an object.
     pub async fn copy(&self, source: &str, path: &str) -> Result<()> {
         let source = format!("/{source}");

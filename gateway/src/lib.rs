@@ -33,4 +33,6 @@ mod metric_table;
 mod ops;
 mod store;
 
+#[cfg(fuzzing)]
+pub use crate::http::parsers;
 pub use crate::{auth::Credentials, http::serve};

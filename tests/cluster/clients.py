@@ -26,9 +26,14 @@ def rest_of(cluster: Cluster, gateway: int = 0) -> Rest:
 
 def s3_of(cluster: Cluster, gateway: int = 0):
     """S3 at one gateway through boto3, which does not retry."""
+    return s3_at(cluster, cluster.gateways[gateway].url)
+
+
+def s3_at(cluster: Cluster, url: str):
+    """The same at any address."""
     read = lambda name: secret.read(cluster.layout, name)
     return boto3.session.Session().client(
-        "s3", endpoint_url=cluster.gateways[gateway].url, region_name=REGION, aws_access_key_id=read("access_key"),
+        "s3", endpoint_url=url, region_name=REGION, aws_access_key_id=read("access_key"),
         aws_secret_access_key=read("secret_key"),
         config=botocore.config.Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}),
     )  # fmt: skip

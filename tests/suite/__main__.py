@@ -28,6 +28,7 @@ from stack.stack import Stack
 from tests.support import stack_under_test
 
 from .commands import Counts
+from .fuzz import fuzz
 from .one import needs_stack, run_one
 from .phases import NEED_STACK, PHASES, chaos, chaos_proof, clients, conformance, long_property, simulate
 
@@ -89,6 +90,8 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--property", type=int, metavar="SECONDS", help="run random histories alone, for so long")
     parser.add_argument("--simulate", type=int, metavar="SEED", help="run one seed of the simulation, with its trace")
+    parser.add_argument("--fuzz", type=int, metavar="SECONDS", help="run each fuzz target for so long")
+    parser.add_argument("--target", default="", metavar="REGEX", help="with --fuzz: only these targets")
     parser.add_argument("--chaos", nargs=rest, help="run tests/chaos/run.py alone with these arguments")
     parser.add_argument("--chaos-proof", nargs=rest, help="run tests/chaos/proof.py alone with these arguments")
     parser.add_argument("--clients", nargs=rest, help="run tests/clients/run.py alone with these arguments")
@@ -118,6 +121,10 @@ def main() -> int:
     given = arguments()
     if given.simulate is not None:
         return simulate(given.simulate)
+    if given.fuzz is not None:
+        total = fuzz(given.fuzz, given.target)
+        print(total, flush=True)
+        return int(total.failed > 0)
     began = time.monotonic()
     stack = stack_under_test.make()
     try:

@@ -28,6 +28,10 @@ const UPLOAD_CONNECTIONS: [usize; 2] = [1, 8];
 /// Bytes to copy in parts of 16 MiB, and how many copies are made of each size.
 const COPIES: [(&str, usize, usize); 2] = [("1 B", 0, 100), ("5 GiB", 320, 1)];
 
+/// Directories of a key, one below the other, and those who put and delete in the last.
+const CHAIN_LEVELS: usize = 10;
+const CHAIN_CONNECTIONS: usize = 16;
+
 /// A service that is measured.
 struct Service {
     name: String,
@@ -144,6 +148,7 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     );
     let body: &'static [u8] = rand::rng().random_iter().take(PART_BYTES).collect::<Vec<u8>>().leak();
     small(bench, &services, body, report).await?;
+    chains(bench, &services, report).await?;
     in_parts(&services, body, report).await?;
     copies(&services, body, report).await
 }
@@ -196,6 +201,37 @@ async fn small(bench: &Bench, services: &[Service], body: &'static [u8], report:
         }
     }
     report.table(HEADINGS, &table);
+    Ok(())
+}
+
+/// Objects that come and go in one chain of directories. Where another object stays, the directories are never empty; where
+/// none does, they are made and hidden again all the time.
+async fn chains(bench: &Bench, services: &[Service], report: &mut Report) -> Result<()> {
+    let mut table = Vec::new();
+    for (what, stays) in [("another stays", true), ("none stays", false)] {
+        let chain: String = (0..CHAIN_LEVELS).map(|level| format!("chain-{stays}-{level}/")).collect();
+        let chain = chain.as_str();
+        let mut measured = Vec::new();
+        measured.resize_with(services.len(), Measured::default);
+        for (turn, at) in rotation(TURNS, services.len()) {
+            let service = &services[at];
+            if stays {
+                service.s3.put(&service.path(&format!("{chain}stays")), None, "").await?;
+            }
+            let pair = |client: usize, round: usize| async move {
+                let path = service.path(&format!("{chain}{turn}-{client}-{round}"));
+                service.s3.put(&path, None, "").await?;
+                service.s3.delete(&path).await
+            };
+            service.measure(&mut measured[at], CHAIN_CONNECTIONS, (bench.period, usize::MAX), pair).await?;
+        }
+        rows(["put and delete", what, &CHAIN_CONNECTIONS.to_string()], services, &measured, &mut table);
+    }
+    report.paragraph(
+        "An empty object is put and deleted again, all in one directory ten levels deep. Where another object stays in it, no \
+         directory is ever empty. A row counts pairs.",
+    );
+    report.table(&HEADINGS.replace("size", "in the directory"), &table);
     Ok(())
 }
 

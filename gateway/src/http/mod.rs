@@ -30,6 +30,8 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use tracing::{Instrument, Span};
 
+#[cfg(fuzzing)]
+pub use self::s3::parsers;
 use self::{
     hosts::{Hosts, Style},
     problem::Failure,

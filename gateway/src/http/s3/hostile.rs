@@ -1,18 +1,10 @@
-//! Every parser of S3 that reads a client's bytes, on bytes that no client should send: it answers, or refuses. What it
-//! accepts keeps what the modules behind it rely on. PROPTEST_CASES makes it longer.
+//! The parsers of S3 on requests that are made of pieces which mean something to them. PROPTEST_CASES makes it longer;
+//! `make fuzz` looks for requests by what they reach in the code.
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
-use mantle_types::name::is_xml;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use proptest::prelude::*;
 
-use super::{
-    authentication, checksums, conditions::Conditions, copy, copy_source, document, headers, multipart, operation,
-    presigned, tagging,
-};
-use crate::{
-    http::{hosts::Hosts, percent},
-    listing::{After, decode_token, encode_token},
-};
+use super::parsers;
 
 /// Pieces that mean something to one of the parsers, and any text.
 fn piece() -> impl Strategy<Value = String> {
@@ -145,62 +137,23 @@ fn method() -> impl Strategy<Value = Method> {
 
 proptest! {
     #[test]
-    fn requests_are_answered(method in method(), uri in uri(), mut headers in headers_of(), in_host: bool) {
-        headers::join_repeated(&mut headers);
-        let _ = operation::level(uri.path(), in_host);
-        let (bucket, _) = operation::target(&uri, None);
-        prop_assert!(!bucket.contains('/'));
-        let _ = operation::check(&method, &uri, &headers, in_host);
-        let _ = checksums::announced(&headers, None);
-        let _ = checksums::of_object(&headers);
-        let _ = copy_source::read(&headers, headers::COPY_SOURCE);
-        let _ = multipart::source_range(&headers);
-        if let Ok(conditions) = Conditions::read(&headers, Some("1")) {
-            let _ = conditions.of_put();
-            let _ = conditions.check(Some("e"), Some(0));
-        }
-        if let Ok(conditions) = Conditions::read(&headers, None) {
-            let _ = conditions.choose(10, Some("e"), Some(0), None);
-        }
-        let _ = copy::take_conditions(&mut headers.clone());
-        let mut request = Request::new(());
-        (*request.method_mut(), *request.uri_mut(), *request.headers_mut()) = (method, uri, headers);
-        let (mut parts, ()) = request.into_parts();
-        let _ = authentication::check(&parts, "us-east-1");
-        let _ = presigned::add_headers(&mut parts);
+    fn requests_are_answered(method in method(), uri in uri(), headers in headers_of(), in_host: bool) {
+        parsers::request(method, uri, headers, in_host);
     }
 
     #[test]
     fn documents_are_answered(text in text(), bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-        for allowed in [document::DELETE, document::COMPLETE, document::TAGGING, document::ACL, document::CREATE_BUCKET] {
-            let _ = document::plain(&bytes, allowed);
-            if let Ok(plain) = document::plain(text.as_bytes(), allowed) {
-                prop_assert!(plain.chars().all(is_xml), "{plain:?}");
-                prop_assert_eq!(document::plain(plain.as_bytes(), allowed).ok(), Some(plain.clone()), "read again, it says the same");
-            }
-        }
-        if let Ok(elements) = document::elements(text.as_bytes(), document::COMPLETE) {
-            let _ = multipart::parts(&elements);
-        }
+        parsers::document(text.as_bytes());
+        parsers::document(&bytes);
     }
 
     #[test]
-    fn tags_are_kept_in_one_form(text in text()) {
-        if let Ok(Some(kept)) = tagging::of_header(Some(&text)) {
-            prop_assert_eq!(tagging::of_header(Some(&kept)).ok().flatten(), Some(kept));
-        }
+    fn bodies_in_chunks_are_answered(length in 0..6u16, piece: u8, body in "([0-5]\r\n|a|0\r\n|x-amz-checksum-crc32:|[;:]){0,8}") {
+        parsers::chunks(length, piece, body.as_bytes());
     }
 
     #[test]
-    fn names_hosts_and_tokens_are_answered(text in text()) {
-        let _ = percent::decode(&text);
-        prop_assert_eq!(percent::decode(&percent::encode(&text)).ok(), Some(text.clone()));
-        let _ = decode_token(&text);
-        let position = After::Key(format!("k{text}"));
-        // No key has NUL, so no page ends in one.
-        let wanted = Some(position.clone()).filter(|_| !text.contains('\0'));
-        prop_assert_eq!(decode_token(&encode_token(&position)).ok(), wanted);
-        let hosts = Hosts::new(&["s3.example".to_owned()], &[]).unwrap();
-        let _ = hosts.style(&text);
+    fn texts_are_answered(text in text()) {
+        parsers::text(&text);
     }
 }

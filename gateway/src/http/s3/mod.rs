@@ -23,6 +23,8 @@ mod listing;
 mod metadata;
 mod multipart;
 mod operation;
+#[cfg(any(test, fuzzing))]
+pub mod parsers;
 mod presigned;
 mod put;
 mod rename;

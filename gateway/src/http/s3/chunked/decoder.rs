@@ -176,6 +176,22 @@ impl Decoder {
     }
 }
 
+/// Decodes a body that comes in pieces of these lengths.
+#[cfg(any(test, fuzzing))]
+pub(super) fn decode(mut decoder: Decoder, body: &[u8], pieces: &[usize]) -> Result<(Vec<u8>, HeaderMap), ChunkError> {
+    let (mut rest, mut pieces, mut decoded) = (body, pieces.iter().copied().cycle(), Vec::new());
+    while !rest.is_empty() {
+        let (piece, after) = rest.split_at(pieces.next().unwrap_or(1).clamp(1, rest.len()));
+        rest = after;
+        let mut input = Bytes::copy_from_slice(piece);
+        while let Some(data) = decoder.next(&mut input)? {
+            assert!(!data.is_empty());
+            decoded.extend_from_slice(&data);
+        }
+    }
+    decoder.finish().map(|trailer| (decoded, trailer))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -184,21 +200,6 @@ mod tests {
 
     fn crc() -> Option<HeaderName> {
         Some(HeaderName::from_static("x-amz-checksum-crc32c"))
-    }
-
-    /// Decodes a body that comes in pieces of these lengths.
-    fn decode(mut decoder: Decoder, body: &[u8], pieces: &[usize]) -> Result<(Vec<u8>, HeaderMap), ChunkError> {
-        let (mut rest, mut pieces, mut decoded) = (body, pieces.iter().cycle(), Vec::new());
-        while !rest.is_empty() {
-            let (piece, after) = rest.split_at((*pieces.next().unwrap()).clamp(1, rest.len()));
-            rest = after;
-            let mut input = Bytes::copy_from_slice(piece);
-            while let Some(data) = decoder.next(&mut input)? {
-                assert!(!data.is_empty());
-                decoded.extend_from_slice(&data);
-            }
-        }
-        decoder.finish().map(|trailer| (decoded, trailer))
     }
 
     fn unsigned(length: u64, announced: Option<HeaderName>, body: &str) -> Result<(Vec<u8>, HeaderMap), ChunkError> {

@@ -6,7 +6,7 @@ mod list;
 mod parts;
 
 pub(super) use self::complete::Target;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(super) use self::{complete::parts, parts::source_range};
 
 use s3s::{

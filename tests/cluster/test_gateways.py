@@ -1,0 +1,73 @@
+"""Two gateways behind HAProxy, as `patroni/config/haproxy-gateways.cfg` sets it up."""
+
+import subprocess
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import botocore.exceptions
+import pytest
+
+from cluster import template
+from cluster.cluster import Cluster
+from stack import http
+from stack.poll import wait_until
+from tests.support import s3_model
+
+from .clients import s3_at
+
+ADDRESS, PORT = "127.0.0.1", 7890
+
+
+@contextmanager
+def haproxy(cluster: Cluster, folder) -> Iterator[str]:
+    """The address of a proxy before both gateways."""
+    servers = "\n".join(
+        f"    server {gateway.host.name} {gateway.host.address}:{gateway.port}" for gateway in cluster.gateways
+    )
+    settings = folder / "haproxy.cfg"
+    settings.write_text(template.filled("haproxy-gateways.cfg", {"address": ADDRESS, "port": PORT, "servers": servers}))
+    process = subprocess.Popen(["/usr/sbin/haproxy", "-db", "-f", str(settings)])
+    try:
+        wait_until(lambda: http.accepts(ADDRESS, PORT), "HAProxy", 10.0)
+        yield f"http://{ADDRESS}:{PORT}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.fixture
+def s3(cluster: Cluster, tmp_path):
+    with haproxy(cluster, tmp_path) as url:
+        yield s3_at(cluster, url)
+
+
+def test_random_operations_through_the_proxy(cluster, s3):
+    bucket = f"t-{uuid.uuid4().hex[:12]}"
+    s3.create_bucket(Bucket=bucket)
+    s3_model.play([s3], bucket)
+
+
+def test_a_gateway_that_stops_is_left_out(cluster, s3):
+    """Calls that begin after the proxy has noticed are answered."""
+    bucket = f"t-{uuid.uuid4().hex[:12]}"
+    s3.create_bucket(Bucket=bucket)
+    upload = {"Bucket": bucket, "Key": "k", "UploadId": s3.create_multipart_upload(Bucket=bucket, Key="k")["UploadId"]}
+    stopped = cluster.gateways[0]
+    stopped.process.stop()
+    try:
+        wait_until(lambda: all(answers(s3, bucket) for _ in range(10)), "the other gateway alone", 30.0)
+        part = s3.upload_part(**upload, PartNumber=1, Body=b"bytes")
+    finally:
+        stopped.process.start()
+        stopped.await_ready()
+    s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]})
+    assert s3.get_object(Bucket=bucket, Key="k")["Body"].read() == b"bytes"
+
+
+def answers(s3, bucket: str) -> bool:
+    try:
+        s3.head_bucket(Bucket=bucket)
+    except (botocore.exceptions.ClientError, botocore.exceptions.BotoCoreError):  # the proxy has not noticed yet
+        return False
+    return True
