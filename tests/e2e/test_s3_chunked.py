@@ -59,6 +59,24 @@ def test_a_length_is_demanded(wire, bucket):
     assert code(wire.call("PUT", f"/{bucket}/k", b"3\r\nabc\r\n0\r\n\r\n", headers)) == "MissingContentLength"
 
 
+def test_a_body_that_is_not_in_chunks(wire, bucket):
+    target = f"/{bucket}/k"
+    assert code(wire.call("PUT", target, b"abc", {"x-amz-decoded-content-length": "2"})) == "IncompleteBody"
+    assert not wire.exists(target)
+    assert wire.call("PUT", target, b"abc", {"x-amz-decoded-content-length": "3"}).status == 200
+
+
+def test_a_document_in_signed_chunks(wire, bucket):
+    target = f"/{bucket}/k"
+    wire.call("PUT", target, b"abc")
+    document = b"<Delete><Object><Key>k</Key></Object></Delete>"
+    headers, body = signed(wire, f"/{bucket}?delete", document, crc32(document), "POST")
+    assert wire.plain("POST", f"/{bucket}?delete", body.replace(b"<Key>k", b"<Key>j"), headers).status == 403
+    assert wire.exists(target)
+    assert wire.plain("POST", f"/{bucket}?delete", body, headers).status == 200
+    assert not wire.exists(target)
+
+
 def test_a_body_without_a_trailer(wire, bucket):
     """Its checksum may be in a header, or be left to the server."""
     target = f"/{bucket}/chunks"
@@ -98,13 +116,15 @@ class Chunks:
         return f"{name}:{value}\r\nx-amz-trailer-signature:{signature}\r\n\r\n".encode()
 
 
-def signed(wire: Wire, target: str, data: bytes, checksum: str | None = None) -> tuple[dict[str, str], bytes]:
-    """Headers and body of a PUT in two chunks."""
+def signed(
+    wire: Wire, target: str, data: bytes, checksum: str | None = None, method: str = "PUT"
+) -> tuple[dict[str, str], bytes]:
+    """Headers and body of a request in two chunks."""
     if checksum is None:
         headers = framing(SIGNED, len(data))
     else:
         headers = framing(SIGNED_WITH_TRAILER, len(data), **{"x-amz-trailer": CRC32})
-    headers = wire.signed("PUT", target, headers)
+    headers = wire.signed(method, target, headers)
     chunks = Chunks(wire, headers)
     half = len(data) // 2
     body = chunks.chunk(data[:half]) + chunks.chunk(data[half:]) + chunks.chunk(b"")

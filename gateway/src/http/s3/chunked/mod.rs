@@ -11,12 +11,15 @@ use std::{error::Error, sync::Arc};
 use axum::body::{Body, BodyDataStream};
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
-use http::{HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use parking_lot::Mutex;
 use s3s::{S3Error, S3Request, s3_error};
 
 use self::{decoder::Decoder, signature::Signatures};
-use super::{authentication::HeaderSignature, framing::Framing};
+use super::{
+    authentication::HeaderSignature,
+    framing::{ChunkError, Framing},
+};
 use crate::{data::Trailer, http::header_text};
 
 const DECODED_LENGTH: &str = "x-amz-decoded-content-length";
@@ -44,15 +47,16 @@ pub(super) fn withhold(parts: &mut http::request::Parts, body: Body) -> Body {
 /// Gives a request its body back, decoded, and inserts its [`Trailer`], which is known when the body has been read.
 ///
 /// # Errors
-/// `MissingContentLength` if the request does not say how long the body is.
+/// `MissingContentLength` if the request does not say how long the body is; `IncompleteBody` if a body that is not in chunks
+/// has another length than the request says.
 pub(super) fn restore(request: &mut S3Request<s3s::Body>) -> Result<(), S3Error> {
     let withheld = request.extensions.remove::<Withheld>();
-    let Some(body) = withheld.and_then(|withheld| withheld.0.lock().take()) else { return Ok(()) };
     let headers = &mut request.headers;
+    let Some(body) = withheld.and_then(|withheld| withheld.0.lock().take()) else { return check_plain(headers) };
     if headers.get(TRAILER).is_some_and(HeaderValue::is_empty) {
         headers.remove(TRAILER);
     }
-    let length = header_text(headers, DECODED_LENGTH).and_then(|text| text.parse().ok());
+    let length = header_text(headers, DECODED_LENGTH).and_then(|text| text.parse::<u64>().ok());
     let length =
         length.ok_or_else(|| s3_error!(MissingContentLength, "You must provide the Content-Length HTTP header."))?;
     let announced = header_text(headers, TRAILER).and_then(|name| HeaderName::try_from(name.trim()).ok());
@@ -64,11 +68,22 @@ pub(super) fn restore(request: &mut S3Request<s3s::Body>) -> Result<(), S3Error>
         }
         _ => None,
     };
+    headers.insert(header::CONTENT_LENGTH, length.into());
     let trailer = Trailer::default();
     let body = decode(body.into_data_stream(), Decoder::new(length, announced, signatures), trailer.clone());
     request.input = s3s::Body::http_body_unsync(Body::from_stream(body));
     request.extensions.insert(trailer);
     Ok(())
+}
+
+fn check_plain(headers: &HeaderMap) -> Result<(), S3Error> {
+    match (headers.get(DECODED_LENGTH), headers.get(header::CONTENT_LENGTH)) {
+        (Some(decoded), Some(length)) if decoded != length => {
+            let message = ChunkError::Length.to_string();
+            Err(s3_error!(IncompleteBody, "{message}"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn decode(body: BodyDataStream, decoder: Decoder, trailer: Trailer) -> impl Stream<Item = Result<Bytes, Failure>> {
@@ -95,7 +110,7 @@ fn decode(body: BodyDataStream, decoder: Decoder, trailer: Trailer) -> impl Stre
 
 /// Decodes an unsigned body that comes in pieces of this length.
 #[cfg(any(test, fuzzing))]
-pub(super) fn decode_pieces(length: u16, body: &[u8], piece: usize) -> Result<Vec<u8>, super::framing::ChunkError> {
+pub(super) fn decode_pieces(length: u16, body: &[u8], piece: usize) -> Result<Vec<u8>, ChunkError> {
     let announced = Some(HeaderName::from_static("x-amz-checksum-crc32")).filter(|_| length.is_multiple_of(2));
     let decoder = Decoder::new(length.into(), announced, None);
     decoder::decode(decoder, body, &[piece]).map(|(decoded, _)| decoded)
