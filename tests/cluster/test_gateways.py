@@ -1,4 +1,4 @@
-"""Two gateways behind HAProxy, as `patroni/config/haproxy-gateways.cfg` sets it up."""
+"""Two gateways: behind HAProxy, as `patroni/config/haproxy-gateways.cfg` sets it up, and one of them killed."""
 
 import subprocess
 import uuid
@@ -12,11 +12,13 @@ from cluster import template
 from cluster.cluster import Cluster
 from stack import http
 from stack.poll import wait_until
-from tests.support import s3_model
+from tests.support import s3_ghosts, s3_model
 
-from .clients import s3_at
+from .clients import s3_at, s3_of
 
 ADDRESS, PORT = "127.0.0.1", 7890
+CLIENTS = 16
+ROUNDS = 10  # of each client, before a gateway is killed
 
 
 @contextmanager
@@ -46,6 +48,22 @@ def test_random_operations_through_the_proxy(cluster, s3):
     bucket = f"t-{uuid.uuid4().hex[:12]}"
     s3.create_bucket(Bucket=bucket)
     s3_model.play([s3], bucket)
+
+
+def test_no_ghost_after_an_acknowledgement(cluster):
+    """Directories of one chain are on several nodes of Citus."""
+    bucket = f"t-{uuid.uuid4().hex[:12]}"
+    one, other = (s3_of(cluster, number) for number in range(2))
+    one.create_bucket(Bucket=bucket)
+    pairs = [(one, other) if number % 2 else (other, one) for number in range(CLIENTS)]
+    killed = cluster.gateways[1]
+    try:
+        s3_ghosts.play(pairs, bucket, ROUNDS, killed.process.kill)
+        for prefix in s3_ghosts.shown(one, bucket):
+            assert one.list_objects_v2(Bucket=bucket, Prefix=prefix)["KeyCount"] > 0, prefix
+    finally:
+        killed.process.start()
+        killed.await_ready()
 
 
 def test_a_gateway_that_stops_is_left_out(cluster, s3):

@@ -1,20 +1,19 @@
 """S3 shows no directory that holds nothing, and none is in the way, although the worker removes it later (P54)."""
 
-import threading
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 
-import botocore.exceptions
 import pytest
 
 from stack.poll import wait_until
+from tests.support import s3_ghosts
+from tests.support.s3_ghosts import shown
 
 from .another_gateway import another_gateway
 from .uploads import refused
 
 BOUND_S = 30.0
 CLIENTS = 8
-DEPTH = 10
+ROUNDS = 15  # of each client, before a gateway is killed
 
 
 @pytest.fixture
@@ -32,11 +31,6 @@ def emptied(s3, bucket: str, *keys: str) -> None:
         s3.put_object(Bucket=bucket, Key=key, Body=b"1")
     for key in keys:
         s3.delete_object(Bucket=bucket, Key=key)
-
-
-def shown(s3, bucket: str, **given) -> list[str]:
-    page = s3.list_objects_v2(Bucket=bucket, Delimiter="/", **given)
-    return [p["Prefix"] for p in page.get("CommonPrefixes", [])] + [o["Key"] for o in page.get("Contents", [])]
 
 
 @pytest.mark.usefixtures("lazy")
@@ -131,38 +125,9 @@ def test_the_worker_leaves_nothing(s3, bucket, sql, superuser):
 @pytest.mark.faults
 def test_no_ghost_after_an_acknowledgement(stack, s3, bucket):
     """Clients put and delete in chains, another gateway lists after each acknowledgement, and one gateway is killed."""
-    chain = "/".join(f"c{level}" for level in range(DEPTH))
-    ended, faults, done = threading.Event(), [], [0] * CLIENTS
-
-    def work(number: int, client, reader) -> None:
-        top = f"t{number}"
-        try:
-            while not ended.is_set():
-                key = f"{top}/{chain}/{uuid.uuid4().hex[:6]}"
-                client.put_object(Bucket=bucket, Key=key, Body=b"")
-                assert shown(reader, bucket, Prefix=top) == [f"{top}/"], "the key is listed"
-                client.delete_object(Bucket=bucket, Key=key)
-                assert shown(reader, bucket, Prefix=top) == [], "a ghost"
-                done[number] += 1
-        except (botocore.exceptions.HTTPClientError, botocore.exceptions.ConnectionError) as error:
-            if not killed.is_set():
-                faults.append(error)
-        except BaseException as error:
-            faults.append(error)
-
-    killed = threading.Event()
     with another_gateway(stack) as gateway:
         beside = gateway.s3(stack)
-        clients = [(s3, beside) if number % 2 else (beside, s3) for number in range(CLIENTS)]
-        threads = [threading.Thread(target=work, args=(number, *pair)) for number, pair in enumerate(clients)]
-        for thread in threads:
-            thread.start()
-        wait_until(lambda: faults or min(done) >= 15, "some rounds", 4 * BOUND_S)
-        killed.set()
-        gateway.process.kill()
-        ended.set()
-        for thread in threads:
-            thread.join()
-    assert faults == []
+        pairs = [(s3, beside) if number % 2 else (beside, s3) for number in range(CLIENTS)]
+        s3_ghosts.play(pairs, bucket, ROUNDS, gateway.process.kill)
     for prefix in shown(s3, bucket):
         assert s3.list_objects_v2(Bucket=bucket, Prefix=prefix)["KeyCount"] > 0, prefix
