@@ -28,7 +28,7 @@ def play(pairs: list, bucket: str, rounds: int, kill: Callable[[], None]) -> Non
     killed, ended, faults, done = threading.Event(), threading.Event(), [], [0] * len(pairs)
 
     def work(number: int, writer, reader) -> None:
-        top = f"t{number}"
+        top = f"t{number:02}"
         try:
             while not ended.is_set():
                 key = f"{top}/{chain}/{uuid.uuid4().hex[:6]}"
