@@ -202,7 +202,24 @@ def test_a_copy_may_have_another_checksum(s3, wire, bucket):
         assert head.headers["x-amz-checksum-sha512"] == sha512
         assert "x-amz-checksum-crc32" not in head.headers
     for key, listed in (("p", True), ("q", False)):
+        part = wire.call("GET", f"/{bucket}/{key}?partNumber=1", headers={"x-amz-checksum-mode": "ENABLED"})
+        assert ("x-amz-checksum-sha1" in part.headers) == listed
+        assert "x-amz-checksum-sha512" not in part.headers, "it is not the part's"
         attributes = {"x-amz-object-attributes": "Checksum,ObjectParts"}
         text = wire.call("GET", f"/{bucket}/{key}?attributes", headers=attributes).text
         assert ("ChecksumSHA1" in text.split("<ObjectParts>")[1]) == listed, text
         assert "ChecksumSHA512" not in text.split("<ObjectParts>")[1]
+
+
+def test_a_copy_of_an_object_in_parts_may_have_the_checksum_of_its_bytes(s3, wire, bucket, rest):
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="p", ChecksumAlgorithm="SHA256")["UploadId"]
+    target = {"Bucket": bucket, "Key": "p", "UploadId": upload}
+    part = s3.upload_part(**target, PartNumber=1, Body=b"abc", ChecksumAlgorithm="SHA256")
+    s3.complete_multipart_upload(**target, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]})
+    place = {"Bucket": bucket, "Key": "p"}
+    kept = s3.copy_object(Bucket=bucket, Key="kept", CopySource=place)["CopyObjectResult"]
+    assert (kept["ChecksumType"], kept["ChecksumSHA256"][-2:]) == ("COMPOSITE", "-1")
+    own = s3.copy_object(Bucket=bucket, Key="own", CopySource=place, ChecksumAlgorithm="SHA256")["CopyObjectResult"]
+    assert own["ChecksumType"] == "FULL_OBJECT"
+    assert own["ChecksumSHA256"] == b64(hashlib.sha256(b"abc").digest())
+    assert "own-checksum" not in str(rest.call("GET", f"/v1/ns/{bucket}/entries/own").body)

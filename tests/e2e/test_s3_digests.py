@@ -83,6 +83,37 @@ def test_the_checksum_comes_back(wire, bucket, headers, algorithm, value):
     ]
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-amz-checksum-crc32": crc32(b"{}")},
+        {"x-amz-content-sha256": FRAMED["x-amz-content-sha256"], "x-amz-trailer": "x-amz-checksum-crc32"},
+    ],
+)
+def test_the_native_api_takes_no_checksum(wire, bucket, headers):
+    """It compares none, so it refuses what it would ignore."""
+    target, body = f"/v1/ns/{bucket}/dirs/d", b""
+    if "x-amz-trailer" in headers:
+        body = b"0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n"
+        headers["x-amz-decoded-content-length"] = "0"
+    answer = wire.call("PUT", target, body, headers)
+    assert (answer.status, answer.headers["content-type"]) == (400, "application/problem+json")
+    assert not wire.exists(f"/{bucket}/d/")
+
+
+def test_the_checksum_of_completes_document(wire, bucket):
+    target = f"/{bucket}/k"
+    upload = ET.fromstring(wire.call("POST", f"{target}?uploads").body).findtext("{*}UploadId")
+    etag = wire.call("PUT", f"{target}?partNumber=1&uploadId={upload}", b"abc").headers["etag"]
+    part = f"<Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part>"
+    document = f"<CompleteMultipartUpload>{part}</CompleteMultipartUpload>".encode()
+    place = f"{target}?uploadId={upload}"
+    headers = {**FRAMED, "x-amz-decoded-content-length": str(len(document))}
+    assert wire.call("POST", place, chunked(document, "AAAAAA=="), headers).status == 400
+    assert not wire.exists(target)
+    assert wire.call("POST", place, chunked(document, crc32(document)), headers).status == 200
+
+
 def test_checksums_of_older_clients_framing_is_not_stored(wire, bucket):
     target = f"/{bucket}/framing"
     wire.call("PUT", target, b"abc", {"content-encoding": "AWS-Chunked"})

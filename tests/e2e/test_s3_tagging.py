@@ -80,7 +80,7 @@ def test_what_is_refused_changes_nothing(s3, bucket, wire):
         ([{"Key": "a", "Value": ""}, {"Key": "a", "Value": ""}], "InvalidTag"),
     ):
         assert refused(s3.put_object_tagging, **place, Tagging={"TagSet": tags}) == (error, 400), tags
-    assert refused(s3.put_object, **place, Body=b"2", Tagging="a=1&a=2") == ("InvalidTag", 400)
+    assert refused(s3.put_object, **place, Body=b"2", Tagging="a=1&a=2") == ("InvalidArgument", 400)
     assert refused(s3.put_object_tagging, Bucket=bucket, Key="none", Tagging={"TagSet": TAGS}) == ("NoSuchKey", 404)
     assert code(wire.call("PUT", f"/{bucket}/k?tagging", b"<Tagging><New/></Tagging>")) == "MalformedXML"
     assert tags_of(s3, bucket, "k") == {"a": "1"} and s3.get_object(**place)["Body"].read() == b"1"

@@ -11,9 +11,9 @@ use super::{
 };
 use crate::{
     app::{Call, Gateway, OBJECT_MODE},
-    data::{Algorithm, Checksum, KEPT_AS, OWN_CHECKSUM},
+    data::{Algorithm, Checksum, ChecksumKind, KEPT_AS, OWN_CHECKSUM},
     hash::RequestHash,
-    store::{CopyObject, Entry, Precondition, accepted},
+    store::{CopyObject, Entry, Precondition, UploadId, Written, accepted},
 };
 
 /// What the copy has of its own; `None` keeps what the source has.
@@ -33,7 +33,7 @@ pub const TAGGING: &str = ":tagging";
 #[derive(Clone, Debug, Default)]
 pub struct Described {
     pub content_type: Option<String>,
-    /// Without the checksum, which is the source's.
+    /// Without the checksum, which is the source's or is computed.
     pub user_metadata: Option<Value>,
 }
 
@@ -51,6 +51,10 @@ pub struct Copied {
 }
 
 impl Copied {
+    fn recorded(answer: &Written) -> Self {
+        Self { recorded: Some((answer.id, answer.version)), ..Self::default() }
+    }
+
     /// Whether the copy is what is there now. It may have been replaced since.
     pub fn is(&self, entry: &Entry) -> bool {
         match self.recorded {
@@ -58,6 +62,12 @@ impl Copied {
             None => self.etag.as_deref() == entry.md5(),
         }
     }
+}
+
+/// The checksum of a version of the source, so that its bytes are read once.
+struct Computed {
+    version: (EntryId, i64),
+    checksum: Option<Checksum>,
 }
 
 impl Gateway {
@@ -98,19 +108,19 @@ impl Gateway {
         if call.client_key
             && let Some(written) = self.recorded_answer(call, namespace, hash).await?
         {
-            return Ok(Copied { recorded: Some((written.id, written.version)), ..Copied::default() });
+            return Ok(Copied::recorded(&written));
         }
         let mut restarts = Restarts::default();
+        let mut computed = None;
         loop {
             let found = self.source_of_copy(call, source).await?;
             accept(&found.entry)?;
-            let Some(checksum) = self.checksum_of_copy(&found.entry, copy.algorithm).await? else {
-                restarts.again().await?;
-                continue;
-            };
             let parent = self.make_parents(call, namespace, parents, None).await?;
             parent.directory.check_change(&call.caller)?;
             self.admit_key(parent.directory.ns, &path).await?;
+            let Some(checksum) = self.known_checksum(&found.entry, copy, &mut computed, &mut restarts).await? else {
+                continue;
+            };
             let claim = call.claim(parent.directory.ns, hash);
             let (content_type, user_metadata) = described_as(&found.entry, copy, checksum.as_ref());
             let (found, content_type, user_metadata) = (&found, content_type.as_deref(), user_metadata.as_ref());
@@ -137,8 +147,12 @@ impl Gateway {
                     if let Some((key, made)) = &parent.made {
                         self.index.await_written(namespace, *key, made).await?;
                     }
-                    let recorded = written.replayed.then_some((written.id, written.version));
-                    return Ok(Copied { etag: found.entry.md5().map(str::to_owned), checksum, recorded });
+                    // An earlier attempt of this call may have copied another version of the source.
+                    if written.replayed {
+                        let written = self.recorded_answer(call, namespace, hash).await?.unwrap_or(written);
+                        return Ok(Copied::recorded(&written));
+                    }
+                    return Ok(Copied { etag: found.entry.md5().map(str::to_owned), checksum, recorded: None });
                 }
                 // The source was replaced or removed since it was read; it is read again.
                 Err(e) if matches!(e.code(), ErrorCode::SourceChanged | ErrorCode::NotFound) => {
@@ -173,10 +187,41 @@ impl Gateway {
         Ok(Copied { etag: entry.md5().map(str::to_owned), checksum, recorded: None })
     }
 
+    /// The checksum of a copy of this version of the source. `None` when it had to be computed, or could not be: the caller
+    /// looks again, since reading may have taken longer than the lease of the directory lasts.
+    async fn known_checksum(
+        &self,
+        source: &Entry,
+        copy: &Copy,
+        computed: &mut Option<Computed>,
+        restarts: &mut Restarts,
+    ) -> Result<Option<Option<Checksum>>> {
+        let version = (source.id, source.version);
+        if let Some(known) = computed.as_ref().filter(|known| known.version == version) {
+            return Ok(Some(known.checksum.clone()));
+        }
+        if computed.is_some() {
+            restarts.again().await?;
+        }
+        let Some(checksum) = self.checksum_of_copy(source, copy.algorithm).await? else {
+            restarts.again().await?;
+            return Ok(None);
+        };
+        if copy.algorithm.is_none() {
+            return Ok(Some(checksum));
+        }
+        *computed = Some(Computed { version, checksum });
+        Ok(None)
+    }
+
     /// The checksum that the copy has; the inner `None` if the source has none, the outer if its bytes are gone.
     async fn checksum_of_copy(&self, source: &Entry, asked: Option<Algorithm>) -> Result<Option<Option<Checksum>>> {
         let kept = Checksum::kept_in(source.user_metadata.as_ref());
-        let Some(asked) = asked.filter(|asked| kept.as_ref().is_none_or(|kept| kept.algorithm != *asked)) else {
+        // As in S3, a copy has the checksum of all its bytes if the request names an algorithm.
+        let is_kept = |kept: &Checksum, asked| {
+            kept.algorithm == asked && ChecksumKind::of(&kept.value) == ChecksumKind::FullObject
+        };
+        let Some(asked) = asked.filter(|asked| !kept.as_ref().is_some_and(|kept| is_kept(kept, *asked))) else {
             return Ok(Some(kept));
         };
         if source.size > self.limits.object_bytes_max {
@@ -219,8 +264,9 @@ fn described_as(source: &Entry, copy: &Copy, checksum: Option<&Checksum>) -> (Op
     };
     if let Some(Value::Object(kept)) = &source.user_metadata {
         metadata.retain(|name, _| !name.starts_with(KEPT_AS));
-        let of_source = Checksum::kept_in(source.user_metadata.as_ref()).map(|kept| kept.algorithm);
-        if of_source != checksum.map(|checksum| checksum.algorithm) || kept.contains_key(OWN_CHECKSUM) {
+        let of_source = Checksum::kept_in(source.user_metadata.as_ref());
+        let is_in_parts = source.locator.as_deref().and_then(UploadId::of_manifest).is_some();
+        if is_in_parts && (of_source.as_ref() != checksum || kept.contains_key(OWN_CHECKSUM)) {
             metadata.insert(OWN_CHECKSUM.to_owned(), true.into());
         }
         metadata.extend(kept.get(TAGGING).map(|tags| (TAGGING.to_owned(), tags.clone())));

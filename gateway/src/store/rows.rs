@@ -57,7 +57,7 @@ pub fn accepted((code, written): Coded) -> Result<Written> {
 pub struct Written {
     /// The entry's id; with `already_exists`, the id of the one that exists.
     pub id: EntryId,
-    /// The version that it got, in a recorded answer.
+    /// The version that it got, where the statement answers it: `mantle.replay` does.
     pub version: Option<i64>,
     /// This is the recorded answer of an earlier attempt.
     pub replayed: bool,

@@ -9,7 +9,7 @@ use mantle_types::EntryId;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::{http::problem::Failure, store::Entry};
+use crate::{data::OWN_CHECKSUM, http::problem::Failure, store::Entry};
 
 pub type Answer = Result<Response, Failure>;
 
@@ -90,7 +90,7 @@ impl EntryView {
 fn split_metadata(kept: Option<Value>) -> [Option<Map<String, Value>>; 2] {
     let Some(Value::Object(kept)) = kept else { return [None, None] };
     let (mut user, mut headers) = (Map::new(), Map::new());
-    for (name, value) in kept {
+    for (name, value) in kept.into_iter().filter(|(name, _)| name != OWN_CHECKSUM) {
         match name.strip_prefix(':') {
             Some(header) => headers.insert(header.to_owned(), value),
             None => user.insert(name, value),

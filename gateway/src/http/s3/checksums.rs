@@ -63,7 +63,26 @@ pub(super) fn announced(headers: &HeaderMap, trailer: Option<Trailer>) -> Result
     Ok(Expected { md5, header, in_trailer, trailer, kept: None })
 }
 
-pub(super) fn content_md5(headers: &HeaderMap) -> Option<String> {
+/// An error if the headers announce a checksum, for the native API, which compares none.
+pub(super) fn refuse_all(headers: &HeaderMap) -> Result<(), S3Error> {
+    let of_checksum =
+        |name: &&HeaderName| name.as_str().starts_with(PREFIX) || [TRAILER, SDK_ALGORITHM].contains(&name.as_str());
+    match headers.keys().find(of_checksum) {
+        Some(name) => {
+            Err(bad_request("InvalidRequest", format!("the header `{name}` is S3's: no checksum is compared here")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// What the headers announce of the document of CompleteMultipartUpload: its checksum headers are the object's.
+pub(super) fn of_document(headers: &HeaderMap, trailer: Option<Trailer>) -> Result<Expected, S3Error> {
+    let of_object = |name: &HeaderName| name.as_str().starts_with(PREFIX) || name == SDK_ALGORITHM;
+    let own = headers.iter().filter(|(name, _)| !of_object(name));
+    announced(&own.map(|(name, value)| (name.clone(), value.clone())).collect(), trailer)
+}
+
+fn content_md5(headers: &HeaderMap) -> Option<String> {
     headers.get(CONTENT_MD5).map(|value| value.to_str().unwrap_or_default().trim().to_owned())
 }
 
@@ -114,7 +133,7 @@ pub(super) fn rename(document: &str, Misnamed(algorithm): Misnamed) -> String {
     document.replace("ChecksumCRC32>", &format!("Checksum{}>", algorithm.name().to_ascii_uppercase()))
 }
 
-/// The elements of documents that hold a checksum, which [`answer`] has to answer.
+/// Documents with elements that hold a checksum. Answer them by [`answer`], which names the elements.
 pub(super) trait Elements {
     fn set(&mut self, algorithm: Algorithm, value: String);
 }

@@ -1,4 +1,5 @@
-//! CopyObject. The copy shares the bytes of its source, so it costs the same for every size.
+//! CopyObject. The copy shares the bytes of its source, so it costs the same for every size, unless it shall have a checksum
+//! that the source does not have.
 
 use chrono::Utc;
 use http::{Extensions, HeaderMap};

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     app::Call,
-    data::Checksum,
+    data::{Checksum, has_own_checksum},
     store::{Entry, PartOfObject},
 };
 
@@ -152,6 +152,9 @@ fn add_checksum(
 ) {
     let kept = Checksum::kept_in(entry.user_metadata.as_ref()).filter(|_| mode.is_some());
     let Some(mut kept) = kept.filter(|_| part.is_some() || !is_range) else { return };
+    if part.is_some() && has_own_checksum(entry.user_metadata.as_ref()) {
+        return;
+    }
     let mut told = checksums::headers(&kept);
     if let Some(part) = part {
         kept.value.clone_from(&part.checksum);

@@ -8,8 +8,9 @@ use axum::{
     Router,
     body::Body,
     http::{Extensions, HeaderMap, Method, Request, Response, StatusCode, Uri, header},
+    response::IntoResponse,
 };
-use mantle_types::Caller;
+use mantle_types::{Caller, Error, ErrorCode};
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result, route::S3Route, s3_error, service::S3Service};
 
 use super::{
@@ -26,8 +27,8 @@ use super::{
 use crate::{
     app::Call,
     auth::Credentials,
-    data::{Expected, Trailer},
-    http::{header_text, hosts::Style, is_native, native, request_context::RequestContext},
+    data::Trailer,
+    http::{header_text, hosts::Style, is_native, native, problem::Failure, request_context::RequestContext},
     store::Precondition,
 };
 
@@ -80,6 +81,14 @@ fn parameter(uri: &Uri, wanted: &str) -> Option<String> {
     pairs.find(|(name, _)| name == wanted).map(|(_, value)| value.into_owned())
 }
 
+fn converted(response: Response<Body>) -> S3Response<s3s::Body> {
+    let (parts, body) = response.into_parts();
+    let mut converted = S3Response::with_status(s3s::Body::http_body_unsync(body), parts.status);
+    converted.headers = parts.headers;
+    converted.extensions = parts.extensions;
+    converted
+}
+
 impl Route {
     async fn native(&self, request: S3Request<s3s::Body>, caller: Caller) -> S3Response<s3s::Body> {
         let mut call = Request::new(Body::new(request.input));
@@ -88,11 +97,7 @@ impl Route {
         *call.headers_mut() = request.headers;
         *call.extensions_mut() = request.extensions;
         call.extensions_mut().insert(caller);
-        let (parts, body) = native(&self.native, call).await.into_parts();
-        let mut converted = S3Response::with_status(s3s::Body::http_body_unsync(body), parts.status);
-        converted.headers = parts.headers;
-        converted.extensions = parts.extensions;
-        converted
+        converted(native(&self.native, call).await)
     }
 
     /// Checks a request.
@@ -172,7 +177,7 @@ impl Route {
         let S3Request { mut input, method, uri, mut headers, mut extensions, .. } = request;
         if let Some(elements) = operation.document() {
             let expected = match operation.name {
-                COMPLETE => Expected { md5: checksums::content_md5(&headers), ..Expected::default() },
+                COMPLETE => checksums::of_document(&headers, extensions.get::<Trailer>().cloned())?,
                 _ => checksums::announced(&headers, extensions.get::<Trailer>().cloned())?,
             };
             if operation.demands_digest() && !expected.is_any() {
@@ -282,14 +287,24 @@ impl S3Route for Route {
     }
 
     async fn call(&self, mut request: S3Request<s3s::Body>) -> S3Result<S3Response<s3s::Body>> {
-        chunked::restore(&mut request)?;
         let access_key = request.credentials.as_ref().map(|c| c.access_key.clone()).unwrap_or_default();
         let caller = self.credentials.by_access_key(&access_key).map_err(|_| s3_error!(InvalidAccessKeyId))?;
+        let restored = chunked::restore(&mut request);
         if !is_virtual(&request.extensions) && is_native(request.uri.path()) {
-            return Ok(self.native(request, caller).await);
+            return Ok(match restored.and_then(|()| checksums::refuse_all(&request.headers)) {
+                Ok(()) => self.native(request, caller).await,
+                Err(error) => {
+                    let why = error.message().unwrap_or_default().to_owned();
+                    converted(Failure(Error::new(ErrorCode::InvalidArgument, why)).into_response())
+                }
+            });
         }
         let context = request.extensions.get::<RequestContext>().cloned();
-        self.s3(request, caller).await.map_err(|mut error| {
+        let answer = async {
+            restored?;
+            self.s3(request, caller).await
+        };
+        answer.await.map_err(|mut error| {
             if let Some(context) = context {
                 context.set_verb("not_offered");
                 error.set_request_id(context.id().to_string());

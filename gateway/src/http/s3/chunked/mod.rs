@@ -47,8 +47,8 @@ pub(super) fn withhold(parts: &mut http::request::Parts, body: Body) -> Body {
 /// Gives a request its body back, decoded, and inserts its [`Trailer`], which is known when the body has been read.
 ///
 /// # Errors
-/// `MissingContentLength` if the request does not say how long the body is; `IncompleteBody` if a body that is not in chunks
-/// has another length than the request says.
+/// `MissingContentLength` if the request does not say how long the body is; `IncompleteBody` if it says two lengths of a body
+/// that is not in chunks.
 pub(super) fn restore(request: &mut S3Request<s3s::Body>) -> Result<(), S3Error> {
     let withheld = request.extensions.remove::<Withheld>();
     let headers = &mut request.headers;
@@ -77,12 +77,13 @@ pub(super) fn restore(request: &mut S3Request<s3s::Body>) -> Result<(), S3Error>
 }
 
 fn check_plain(headers: &HeaderMap) -> Result<(), S3Error> {
-    match (headers.get(DECODED_LENGTH), headers.get(header::CONTENT_LENGTH)) {
-        (Some(decoded), Some(length)) if decoded != length => {
+    let decoded = headers.get(DECODED_LENGTH);
+    match decoded.is_none() || decoded == headers.get(header::CONTENT_LENGTH) {
+        true => Ok(()),
+        false => {
             let message = ChunkError::Length.to_string();
             Err(s3_error!(IncompleteBody, "{message}"))
         }
-        _ => Ok(()),
     }
 }
 
