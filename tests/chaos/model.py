@@ -77,12 +77,12 @@ class Tree:
                 yield "loop"
             if self.get(operation.to) is not None:
                 yield "exists"
-        elif operation.verb == "drop":
+        elif operation.verb == "delete_if_match":
             if here is None:
                 yield "missing"
             elif here != operation.value:
                 yield "differs"
-        elif (operation.verb in ("stat", "get", "chmod", "copy", "take") and here is None) or (
+        elif (operation.verb in ("stat", "get", "chmod", "copy", "rename_object") and here is None) or (
             operation.verb == "list" and not self.is_directory(operation.path)
         ):
             yield "missing"
@@ -114,13 +114,13 @@ class Tree:
     def _copy(self, operation: Operation, _: Outcome) -> "Tree":
         return self._with(operation.to, self.get(operation.path))
 
-    def _take(self, operation: Operation, _: Outcome) -> "Tree":
+    def _rename_object(self, operation: Operation, _: Outcome) -> "Tree":
         return self._rmdir(operation, _)._with(operation.to, self.get(operation.path))
 
     def _delete(self, operation: Operation, _: Outcome) -> "Tree":
         return self._rmdir(operation, _)
 
-    def _drop(self, operation: Operation, _: Outcome) -> "Tree":
+    def _delete_if_match(self, operation: Operation, _: Outcome) -> "Tree":
         return self._rmdir(operation, _)
 
     def _stat(self, operation: Operation, outcome: Outcome) -> "Tree | None":
@@ -129,7 +129,7 @@ class Tree:
     def _get(self, operation: Operation, outcome: Outcome) -> "Tree | None":
         return self._stat(operation, outcome)
 
-    def _keys(self, operation: Operation, outcome: Outcome) -> "Tree | None":
+    def _list_objects(self, operation: Operation, outcome: Outcome) -> "Tree | None":
         return self._list(operation, outcome)
 
     def _list(self, operation: Operation, outcome: Outcome) -> "Tree | None":

@@ -7,7 +7,7 @@ import botocore.exceptions
 from tests.support.rest import Answer
 
 PASSING = ("ServiceUnavailable", "SlowDown", "RequestTimeout", "OperationAborted")
-VERBS = ("put", "get", "delete", "drop", "copy", "take", "upload", "keys")
+VERBS = ("put", "get", "delete", "delete_if_match", "copy", "rename_object", "upload", "list_objects")
 
 
 class Objects:
@@ -19,8 +19,8 @@ class Objects:
         self._uploads: dict[str, dict] = {}
 
     def __call__(self, verb: str, bucket: str, key: str, to: str, content: str, request_id: str) -> Answer:
-        """`to`: the key that `copy` and `take` (RenameObject) make. `content`: of what is put, or of what `drop` may
-        remove.
+        """`to`: the key that `copy` and `rename_object` make. `content`: of what is put, or of the object that
+        `delete_if_match` may remove.
         """
 
         def add_key(request, **_ignored) -> None:
@@ -48,14 +48,14 @@ class Objects:
             case "get":
                 body = self.s3.get_object(**place)["Body"].read()
                 return Answer(200, {"content": body.decode()})
-            case "drop":
+            case "delete_if_match":
                 self.s3.delete_object(**place, IfMatch=f'"{hashlib.md5(content.encode()).hexdigest()}"')
             case "copy":
                 self.s3.copy_object(Bucket=place["Bucket"], Key=to, CopySource=place)
-            case "take":
+            case "rename_object":
                 source = f"/{place['Bucket']}/{place['Key']}"
                 self.s3.rename_object(Bucket=place["Bucket"], Key=to, RenameSource=source, ClientToken=request_id)
-            case "keys":
+            case "list_objects":
                 page = self.s3.list_objects_v2(Bucket=place["Bucket"], Prefix=place["Key"], Delimiter="/")
                 found = [entry["Key"] for entry in page.get("Contents", [])]
                 found += [prefix["Prefix"] for prefix in page.get("CommonPrefixes", [])]

@@ -45,7 +45,20 @@ EVERYTHING = Mix(
     (5, 3, 1),
 )
 # S3 alone, on a few keys of one directory.
-S3 = Mix({"put": 4, "get": 5, "delete": 1, "drop": 3, "copy": 4, "take": 3, "upload": 3, "keys": 3}, (), ())
+S3 = Mix(
+    {
+        "put": 4,
+        "get": 5,
+        "delete": 1,
+        "delete_if_match": 3,
+        "copy": 4,
+        "rename_object": 3,
+        "upload": 3,
+        "list_objects": 3,
+    },
+    (),
+    (),
+)
 # New entries are used at once.
 GROWING = Mix({"mkdir": 8, "rmdir": 1, "stat": 1}, ("a", "b"), (2, 2, 1))
 # Directories come and go, and entries are made in them. A directory that does not exist any more, or never did, may
@@ -158,11 +171,11 @@ class Workload:
         match verb:
             case "put" | "upload":
                 return Operation(verb, (name,), value=uuid.UUID(int=choose.getrandbits(128)).hex)
-            case "copy" | "take":
+            case "copy" | "rename_object":
                 return Operation(verb, (name,), (other,))
-            case "drop":
+            case "delete_if_match":
                 return Operation(verb, (name,), value=self._last_put.get(name, ""))
-            case "keys":
+            case "list_objects":
                 return Operation(verb, ())
         return Operation(verb, (name,))
 
@@ -220,7 +233,7 @@ class Workload:
         match operation.verb:
             case "mkdir" | "stat":
                 return Outcome("ok", answer.body["id"])
-            case "list" | "keys":
+            case "list" | "list_objects":
                 return Outcome("ok", frozenset(entry["name"].rstrip("/") for entry in answer.body["entries"]))
             case "get":
                 return Outcome("ok", answer.body["content"])

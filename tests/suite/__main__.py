@@ -108,6 +108,8 @@ def run_given(given: argparse.Namespace, stack: Stack) -> Counts:
         return clients(given.clients)
     if given.conformance is not None:
         return conformance(given.conformance)
+    if given.fuzz is not None:
+        return fuzz(given.fuzz, given.target)
     if given.property is not None:
         return long_property(given.property)
     if given.one is not None:
@@ -121,10 +123,6 @@ def main() -> int:
     given = arguments()
     if given.simulate is not None:
         return simulate(given.simulate)
-    if given.fuzz is not None:
-        total = fuzz(given.fuzz, given.target)
-        print(total, flush=True)
-        return int(total.failed > 0)
     began = time.monotonic()
     stack = stack_under_test.make()
     try:

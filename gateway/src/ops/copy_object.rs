@@ -224,13 +224,19 @@ impl Gateway {
         let Some(asked) = asked.filter(|asked| !kept.as_ref().is_some_and(|kept| is_kept(kept, *asked))) else {
             return Ok(Some(kept));
         };
-        if source.size > self.limits.object_bytes_max {
-            let why = "The specified copy source is larger than the maximum allowable size for a copy source.";
-            return Err(Error::new(ErrorCode::InvalidArgument, why));
-        }
+        self.check_source_bytes(source.size)?;
         let locator = source.locator.as_deref().unwrap_or_default();
         let read = self.digests_of(locator, 0..source.size, asked).await?;
         Ok(read.map(|checksums| Some(checksums.checksum)))
+    }
+
+    /// An error if so many bytes of a source are not read in one call.
+    pub(super) fn check_source_bytes(&self, bytes: u64) -> Result<()> {
+        if bytes > self.limits.object_bytes_max {
+            let why = "The specified copy source is larger than the maximum allowable size for a copy source.";
+            return Err(Error::new(ErrorCode::InvalidArgument, why));
+        }
+        Ok(())
     }
 
     pub(super) async fn source_of_copy(&self, call: &Call, (namespace, key): Place<'_>) -> Result<Found> {

@@ -35,6 +35,11 @@ fn is_allowed(text: &str) -> bool {
     text.chars().all(|c| c.is_alphanumeric() || c.is_whitespace() || "+-=._:/@".contains(c))
 }
 
+/// Whether a key before this position is the same.
+fn is_doubled(tags: &Tags, at: usize) -> bool {
+    tags[..at].iter().any(|(other, _)| *other == tags[at].0)
+}
+
 /// An error unless S3 takes these tags.
 fn check(tags: &Tags, max: usize) -> Result<(), S3Error> {
     let invalid = |message: &'static str| Err(bad_request("InvalidTag", message));
@@ -50,7 +55,7 @@ fn check(tags: &Tags, max: usize) -> Result<(), S3Error> {
         if value.chars().count() > VALUE_MAX || !is_allowed(value) {
             return invalid("The TagValue you have provided is invalid");
         }
-        if tags[..at].iter().any(|(other, _)| other == key) {
+        if is_doubled(tags, at) {
             return invalid("Cannot provide multiple Tags with the same key");
         }
     }
@@ -77,9 +82,9 @@ fn read(text: &str) -> Tags {
 pub(super) fn of_header(header: Option<&str>) -> Result<Option<String>, S3Error> {
     let Some(text) = header else { return Ok(None) };
     let tags = read(text);
-    let is_doubled = tags.iter().enumerate().any(|(at, (key, _))| tags[..at].iter().any(|(other, _)| other == key));
+    let any_doubled = (0..tags.len()).any(|at| is_doubled(&tags, at));
     // S3 takes empty pairs, and no percent sign that encodes nothing.
-    if is_doubled || percent::decode(text).is_err() || text.split('&').any(|pair| pair.starts_with('=')) {
+    if any_doubled || percent::decode(text).is_err() || text.split('&').any(|pair| pair.starts_with('=')) {
         let message = "The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query parameters without tag \
                        name duplicates.";
         return Err(bad_request("InvalidArgument", message));

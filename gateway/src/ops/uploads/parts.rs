@@ -108,10 +108,7 @@ impl Gateway {
             let why = format!("Range specified is not valid for source object of size: {}", entry.size);
             return Err(Error::new(ErrorCode::InvalidRange, why));
         }
-        if range.end - range.start > self.limits.object_bytes_max {
-            let why = "The specified copy source is larger than the maximum allowable size for a copy source.";
-            return Err(Error::new(ErrorCode::InvalidArgument, why));
-        }
+        self.check_source_bytes(range.end - range.start)?;
         Ok(range)
     }
 
