@@ -103,7 +103,7 @@ impl PeerNetwork {
 
     /// Notes what the addressee has promised with its answer.
     fn note_promise(&self, vote: &Vote, log: Option<LogId>) {
-        self.known.promises.note(self.to.node_id, Promise { term: vote.leader_id.term, log });
+        self.known.promises.note(self.to.node_id, Promise::of_vote(Some(vote), log));
     }
 
     async fn call<Q, R, Fut>(

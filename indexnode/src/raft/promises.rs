@@ -33,6 +33,9 @@ const MEMBERS_MAX: usize = 64;
 pub struct Promise {
     /// It has voted in this term, or followed its leader: it does not vote in an earlier one.
     pub term: u64,
+    /// The candidate or leader of that vote. In one term a vote for a greater id replaces one for a lesser, so a term may have
+    /// two leaders, one after the other; 0: an older release did not say it.
+    pub voted_for: NodeId,
     /// It has the log up to this entry on its disk.
     pub log: Option<LogId>,
 }
@@ -40,20 +43,39 @@ pub struct Promise {
 impl Promise {
     fn include(&mut self, other: Self) -> bool {
         let before = *self;
-        self.term = self.term.max(other.term);
+        (self.term, self.voted_for) = self.vote().max(other.vote());
         self.log = self.log.max(other.log);
         *self != before
     }
 
+    /// What was promised to a leader or candidate, in the order of votes.
+    fn vote(&self) -> (u64, NodeId) {
+        (self.term, self.voted_for)
+    }
+
+    /// The promise of a vote.
+    pub fn of_vote(vote: Option<&Vote>, log: Option<LogId>) -> Self {
+        vote.map_or(Self { log, ..Self::default() }, |vote| Self {
+            term: vote.leader_id.term,
+            voted_for: vote.leader_id.node_id,
+            log,
+        })
+    }
+
     /// Tells why a replica with this vote and last entry has lost what it promised, if it has.
     ///
-    /// A leader of a later term may have removed entries, so a promise of entries counts only while no later term is known.
+    /// A later leader may have removed entries, so a promise of entries counts only while no later vote is known.
     pub fn broken_by(&self, vote: Option<Vote>, last: Option<LogId>) -> Option<String> {
-        let term = vote.map_or(0, |vote| vote.leader_id.term);
-        if self.term > term {
-            return Some(format!("it voted in term {}, and its folder knows term {term}", self.term));
+        let known = Self::of_vote(vote.as_ref(), last);
+        if self.vote() > known.vote() {
+            let (promised, known) = (self.vote(), known.vote());
+            return Some(format!(
+                "it voted in term {} for {}, and its folder knows term {} and {}",
+                promised.0, promised.1, known.0, known.1
+            ));
         }
-        let log = self.log.filter(|log| self.log > last && log.committed_leader_id().term >= term)?;
+        let leader = |log: &LogId| (log.committed_leader_id().term, log.committed_leader_id().node_id);
+        let log = self.log.filter(|log| self.log > last && leader(log) >= known.vote())?;
         let last = last.map_or_else(|| "none".to_owned(), |last| last.to_string());
         Some(format!("it acknowledged entry {log}, and the last entry of its log is {last}"))
     }
@@ -65,13 +87,13 @@ impl Promise {
             leader_id: log.committed_leader_id().node_id,
             index: log.index,
         };
-        peer::Promise { node_id, term: self.term, log: self.log.map(position) }
+        peer::Promise { node_id, term: self.term, voted_for: self.voted_for, log: self.log.map(position) }
     }
 
     /// Of a message.
     pub fn of_message(message: &peer::Promise) -> Self {
         let log_id = |p: &peer::LogPosition| LogId::new(CommittedLeaderId::new(p.term, p.leader_id), p.index);
-        Self { term: message.term, log: message.log.as_ref().map(log_id) }
+        Self { term: message.term, voted_for: message.voted_for, log: message.log.as_ref().map(log_id) }
     }
 }
 
@@ -141,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_folder_that_went_back_breaks_a_promise() {
-        let promise = Promise { term: 5, log: Some(log_id(5, 600)) };
+        let promise = Promise { term: 5, voted_for: 1, log: Some(log_id(5, 600)) };
         let broken = |term, last| promise.broken_by(Some(Vote::new(term, 1)), last).is_some();
         assert!(
             !broken(5, Some(log_id(5, 600))) && !broken(5, Some(log_id(5, 601))) && !broken(6, Some(log_id(6, 550)))
@@ -153,16 +175,29 @@ mod tests {
         assert!(!broken(6, Some(log_id(5, 550))));
     }
 
+    /// Leader 1 of term 5 wrote entry 600. Then the voters followed leader 2 of the same term, which did not have it.
+    #[test]
+    fn a_later_leader_of_the_same_term_may_remove_entries() {
+        let promise = Promise { term: 5, voted_for: 1, log: Some(log_id(5, 600)) };
+        let before = Some(log_id(4, 599));
+        assert_eq!(promise.broken_by(Some(Vote::new(5, 2)), before), None);
+        assert!(promise.broken_by(Some(Vote::new(5, 1)), before).is_some(), "no other leader removed it");
+        let promise = Promise { term: 5, voted_for: 2, log: None };
+        assert!(promise.broken_by(Some(Vote::new(5, 1)), before).is_some(), "the vote for 2 is lost");
+        let of_older_release = Promise { term: 5, voted_for: 0, log: None };
+        assert_eq!(of_older_release.broken_by(Some(Vote::new(5, 1)), before), None);
+    }
+
     #[test]
     fn promises_only_grow_and_survive_a_restart() {
         let folder = tempfile::tempdir().unwrap();
         let promises = Promises::open(1, folder.path());
-        promises.note(2, Promise { term: 3, log: Some(log_id(3, 7)) });
-        promises.note(2, Promise { term: 2, log: Some(log_id(2, 9)) });
-        promises.note(1, Promise { term: 9, log: None });
+        promises.note(2, Promise { term: 3, voted_for: 1, log: Some(log_id(3, 7)) });
+        promises.note(2, Promise { term: 2, voted_for: 9, log: Some(log_id(2, 9)) });
+        promises.note(1, Promise { term: 9, voted_for: 1, log: None });
         promises.save().unwrap();
         let again = Promises::open(1, folder.path());
-        assert_eq!(again.of(2), Promise { term: 3, log: Some(log_id(3, 7)) });
+        assert_eq!(again.of(2), Promise { term: 3, voted_for: 1, log: Some(log_id(3, 7)) });
         assert_eq!(again.of(1), Promise::default(), "its own are in its log");
         fs::write(folder.path().join(FILE), "damaged").unwrap();
         assert_eq!(Promises::open(1, folder.path()).of(2), Promise::default());
@@ -170,7 +205,7 @@ mod tests {
 
     #[test]
     fn messages_keep_promises() {
-        for promise in [Promise::default(), Promise { term: 3, log: Some(log_id(2, 7)) }] {
+        for promise in [Promise::default(), Promise { term: 3, voted_for: 8, log: Some(log_id(2, 7)) }] {
             assert_eq!(Promise::of_message(&promise.to_message(4)), promise);
         }
     }

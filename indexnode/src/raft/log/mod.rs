@@ -178,7 +178,7 @@ impl LogStore {
             let at = state.written_end.checked_sub(state.cache_first() + 1);
             at.and_then(|at| state.cache.get(at as usize)).map(|entry| entry.log_id).or(state.purged)
         };
-        Promise { term: state.vote.map_or(0, |vote| vote.leader_id.term), log }
+        Promise::of_vote(state.vote.as_ref(), log)
     }
 
     /// Bytes of the segments on disk.

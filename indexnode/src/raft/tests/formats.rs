@@ -118,7 +118,8 @@ fn messages_between_replicas_stay_as_they_are() {
     }
     let to = Some(Destination { cluster_id: "c".to_owned(), node_id: 7, group: 2 });
     let log = Some(LogPosition { term: 3, leader_id: 7, index: 300 });
-    let promise = Promise { node_id: 7, term: 4, log };
+    let promise = Promise { node_id: 7, term: 4, log, voted_for: 0 };
+    check(&Promise { voted_for: 300, ..promise }, "080710041a070803100718ac0220ac02");
     check(
         &RaftMessage {
             to: to.clone(),
