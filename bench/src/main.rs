@@ -159,7 +159,8 @@ async fn run(options: Options) -> Result<Report> {
         rest,
         database_role: database.get_user().context("no role in the database's URL")?.to_owned(),
         s3: S3::new(&options.s3_endpoint, &options.region, &options.access_key, &options.secret_key)?,
-        index: IndexClient::connect_lazy(options.index.split(',').map(str::to_owned).collect())?.of_group(GroupId(1)),
+        index: IndexClient::connect_lazy(options.index.split(',').map(str::to_owned).collect(), None)?
+            .of_group(GroupId(1)),
         input: Input::read(&options.listing)?,
         ns: format!("bench-{}", chrono::Utc::now().format("%Y%m%d-%H%M%S")),
         period: Duration::from_secs(options.seconds),

@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use mantle_tls::{TlsSettings, is_loopback};
 use mantle_types::{GroupId, limits::PATH_DEPTH_MAX};
 use serde::{Deserialize, Deserializer};
 
@@ -33,6 +34,9 @@ pub struct Config {
     pub http_listen: String,
     /// gRPC addresses of all replicas that vote, this one's `listen` among them unless it is a learner.
     pub peers: Vec<String>,
+    /// gRPC addresses of the learners that may join.
+    #[serde(default)]
+    pub learners: Vec<String>,
     /// Threads of the runtime; work that waits for a disk has other threads. By default one for every two processors: calls and
     /// answers pass from task to task, and waking a task on another processor costs more than a lookup.
     #[serde(default = "default_threads")]
@@ -41,6 +45,9 @@ pub struct Config {
     /// Answers lookups, but neither votes nor leads until an administrator promotes it.
     #[serde(default)]
     pub learner: bool,
+    /// Certificates for gRPC. Needed unless `listen` is a loopback address.
+    #[serde(default)]
+    pub tls: Option<TlsSettings>,
     /// The PostgreSQL node, without PgBouncer, which cannot pass on a replication connection.
     pub postgres: PostgresSettings,
     /// Settings of Raft.
@@ -176,6 +183,11 @@ impl Config {
         ensure!(!self.data_dir.as_os_str().is_empty(), "data_dir is empty");
         resolve(&self.listen).context("listen")?;
         resolve(&self.http_listen).context("http_listen")?;
+        ensure!(
+            self.tls.is_some() || is_loopback(&self.listen).context("listen")?,
+            "listen `{}` is not a loopback address, so it needs certificates: add the section [tls]",
+            self.listen
+        );
         ensure!(self.listen != self.http_listen, "listen and http_listen are the same address");
         ensure!(
             self.learner || self.peers.contains(&self.listen),
@@ -187,6 +199,10 @@ impl Config {
         for (i, peer) in self.peers.iter().enumerate() {
             resolve(peer).context("peers")?;
             ensure!(!self.peers[..i].contains(peer), "peers names `{peer}` twice");
+        }
+        for learner in &self.learners {
+            resolve(learner).context("learners")?;
+            ensure!(!self.peers.contains(learner), "`{learner}` is among both peers and learners");
         }
         for (name, value) in
             [("host", &self.postgres.host), ("database", &self.postgres.database), ("user", &self.postgres.user)]

@@ -63,6 +63,8 @@ failpoints! {
     TrustEveryVoter,
     /// A replica whose folder went back goes on under its id (P48).
     KeepLostLog,
+    /// A message's term may be any number.
+    AnyTerm,
     /// A replica answers although its state differs from the leader's (P49).
     ServeDifferingState,
 }

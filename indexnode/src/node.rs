@@ -106,6 +106,8 @@ pub struct Node {
     pub(crate) problems: Mutex<Vec<ReplicaProblem>>,
     /// While this replica leads: the rename locks whose time is over and that could not be released yet.
     pub(crate) expired_locks: AtomicU64,
+    /// Messages whose term was far ahead of this replica's.
+    pub(crate) term_jumps: AtomicU64,
     /// Held during a membership change.
     pub(crate) membership_lock: tokio::sync::Mutex<()>,
     /// The end of the leases that this replica may have granted before a restart; until then it does not vote.
@@ -178,6 +180,7 @@ impl Node {
             fault,
             problems: Mutex::default(),
             expired_locks: AtomicU64::default(),
+            term_jumps: AtomicU64::default(),
             membership_lock: tokio::sync::Mutex::default(),
             votes_from,
             has_asked: AtomicBool::new(!is_bound || !has_promised),

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use mantle_tls::Tls;
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 use tracing::Instrument;
 
@@ -33,19 +34,27 @@ pub async fn run(config: Config, mut stop: watch::Receiver<bool>) -> Result<()> 
     let config = Arc::new(config);
     let at = || format!("data directory {}", config.data_dir.display());
     let process = DataDir::open(&config.data_dir).with_context(at)?;
+    let tls = config.tls.clone().map(Tls::load).transpose().context("tls")?;
     let mut replicas = Vec::new();
     for group in &config.groups {
         let folder = process.of_group(*group, config.groups[0]).with_context(at)?;
         let identity = folder.identity().with_context(at)?;
         let database = Arc::new(Postgres::new(&config, *group)?);
-        let replica = Replica::new(config.clone(), *group, identity, database, Arc::new(Tcp), DiskExecutor::Threads);
+        let replica =
+            Replica::new(config.clone(), *group, identity, database, Arc::new(Tcp(tls.clone())), DiskExecutor::Threads);
         replicas.push((replica, folder));
     }
     let groups = Groups::new(replicas.iter().map(|(replica, _)| replica.clone()));
     let metrics = Metrics::install()?;
     let (grpc_listener, http_listener) = (listen(&config.listen).await?, listen(&config.http_listen).await?);
     let mut services = JoinSet::new();
-    services.spawn(grpc::serve(groups.clone(), grpc_listener));
+    services.spawn(grpc::serve(groups.clone(), grpc_listener, tls.clone()));
+    if let Some(tls) = tls {
+        services.spawn(async move {
+            tls.watch().await;
+            Ok(())
+        });
+    }
     services.spawn(http::serve(groups.clone(), metrics, http_listener));
     for (replica, folder) in replicas {
         let span = tracing::info_span!("group", id = replica.group.0);

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
+use mantle_tls::Tls;
 use mantle_types::Result as MantleResult;
 use openraft::async_runtime::watch::WatchReceiver;
 use tokio::task::JoinSet;
@@ -39,9 +40,16 @@ impl Standalone {
         let folder = DataDir::open(&config.data_dir)?;
         let identity = Identity { cluster_id: Some(cluster_id.to_owned()), is_founder, ..folder.identity()? };
         folder.save_identity(&identity)?;
+        let tls = config.tls.clone().map(Tls::load).transpose()?;
         let database = Arc::new(Postgres::new(&config, group)?);
-        let replica =
-            Replica::new(config.clone(), group, identity.clone(), database, Arc::new(Tcp), DiskExecutor::Threads);
+        let replica = Replica::new(
+            config.clone(),
+            group,
+            identity.clone(),
+            database,
+            Arc::new(Tcp(tls.clone())),
+            DiskExecutor::Threads,
+        );
         let groups = Groups::new([replica.clone()]);
         let listener = process::listen(&config.listen).await?;
         let node =
@@ -50,7 +58,7 @@ impl Standalone {
         bootstrap::initialize(&node, &identity).await?;
         let mut tasks = JoinSet::new();
         tasks.spawn(async {
-            if let Err(e) = grpc::serve(groups, listener).await {
+            if let Err(e) = grpc::serve(groups, listener, tls).await {
                 tracing::error!(error = format!("{e:#}"), "the gRPC service ended");
             }
         });

@@ -43,7 +43,7 @@ impl Scene {
     async fn resolve_on(&self, i: usize, group: u32, namespace: &str, path: &[&str]) -> Resolution {
         let address = self.processes.replicas[i].address.clone();
         let client =
-            IndexClient::connect_lazy(vec![address]).unwrap().of_group(GroupId(group)).with_resolve_timeout(WAIT);
+            IndexClient::connect_lazy(vec![address], None).unwrap().of_group(GroupId(group)).with_resolve_timeout(WAIT);
         client.resolve_one(Epoch(0), Query::new(namespace, path.iter().copied(), root())).await.unwrap()
     }
 

@@ -11,77 +11,18 @@ mod support;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use mantle_index_client::{IndexClient, Query, proto::MemberChange};
 use mantle_types::{Caller, Epoch, ErrorCode};
-use support::{ROOT, TestDatabase, TestGroup, connect, eventually, mkdir_in};
-use tokio::task::JoinHandle;
+use support::{ROOT, TestDatabase, TestGroup, eventually, load::Load};
 
 const WAIT: Duration = Duration::from_secs(20);
 const NAMESPACE: &str = "members";
 const VOTERS: usize = 3;
-
-/// Makes directories one after the other; looks each up when it is acknowledged, on one of the living replicas in turn.
-struct Load {
-    first_id: i64,
-    made: Arc<AtomicUsize>,
-    stop: Arc<AtomicBool>,
-    task: JoinHandle<()>,
-}
-
-impl Load {
-    async fn start(database: &TestDatabase, group: &TestGroup, ns: i64, down: Arc<AtomicUsize>) -> Self {
-        let session = connect(&database.config).await;
-        let ids = "SELECT first_id FROM mantle.allocate_ids('load', 100000)";
-        let first_id: i64 = session.query_one(ids, &[]).await.unwrap().get(0);
-        let clients: Vec<IndexClient> =
-            group.replicas.iter().map(|r| IndexClient::connect_lazy(vec![r.address.clone()]).unwrap()).collect();
-        let leader = group.client.clone();
-        let (made, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-        let (counted, stopped) = (made.clone(), stop.clone());
-        let task = tokio::spawn(async move {
-            while !stopped.load(Ordering::Acquire) {
-                let n = counted.load(Ordering::Acquire);
-                let (name, id) = (format!("d{n}"), first_id + n as i64);
-                let key = mkdir_in(&session, ns, ns, &name, id).await;
-                leader.await_request(key, WAIT).await.unwrap();
-                let replica = n % clients.len();
-                if replica != down.load(Ordering::Acquire) {
-                    let client = clients[replica].clone().with_resolve_timeout(WAIT);
-                    let query = Query::new(NAMESPACE, [name.as_str()], Caller { uid: ROOT, gids: vec![] });
-                    match client.resolve_one(Epoch(0), query).await {
-                        Ok(found) => assert_eq!(found.id.as_i64(), id, "replica {replica} does not know {name}"),
-                        // Between two leaders a replica may refuse, but must not be wrong.
-                        Err(e) => assert_eq!(e.code(), ErrorCode::IndexUnavailable, "{e}"),
-                    }
-                }
-                counted.fetch_add(1, Ordering::AcqRel);
-            }
-        });
-        Self { first_id, made, stop, task }
-    }
-
-    /// Waits for further acknowledged directories.
-    async fn goes_on(&self) {
-        let wanted = self.made.load(Ordering::Acquire) + 30;
-        eventually("more directories", || async {
-            assert!(!self.task.is_finished(), "the load has failed");
-            (self.made.load(Ordering::Acquire) >= wanted).then_some(())
-        })
-        .await;
-    }
-
-    /// The number of directories made.
-    async fn end(self) -> usize {
-        self.stop.store(true, Ordering::Release);
-        self.task.await.unwrap();
-        self.made.load(Ordering::Acquire)
-    }
-}
 
 /// Addresses of voters and of learners.
 async fn members(group: &TestGroup) -> (Vec<String>, Vec<String>) {
@@ -118,7 +59,7 @@ async fn replicas_change_their_members_under_load() {
     let mut group = start_group(&database).await;
     let ns = database.create_namespace(NAMESPACE).await;
     let down = Arc::new(AtomicUsize::new(usize::MAX));
-    let load = Load::start(&database, &group, ns, down.clone()).await;
+    let load = Load::start(&database, &group, (NAMESPACE, ns), down.clone()).await;
     load.goes_on().await;
     let address = |i: usize| group.replicas[i].address.clone();
     let change = async |member: &str, change: MemberChange| group.client.change_member(member, change, WAIT).await;
@@ -192,7 +133,7 @@ async fn replicas_change_their_members_when_the_quorum_is_back() {
     let learner = group.replicas[VOTERS].address.clone();
     let others = (0..VOTERS).filter(|i| *i != leader);
     others.clone().for_each(|i| group.replicas[i].freeze());
-    let of_leader = IndexClient::connect_lazy(vec![group.replicas[leader].address.clone()]).unwrap();
+    let of_leader = IndexClient::connect_lazy(vec![group.replicas[leader].address.clone()], None).unwrap();
     let impatient = of_leader.with_resolve_timeout(Duration::from_millis(200));
     eventually("a leader without a lease", || async {
         let query = Query::new(NAMESPACE, [""; 0], Caller { uid: ROOT, gids: vec![] });

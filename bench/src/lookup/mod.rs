@@ -150,7 +150,7 @@ pub async fn run(options: &Options) -> Result<Report> {
 }
 
 async fn warmed(group: &Group, at: std::ops::Range<usize>) -> Result<IndexClient> {
-    let client = IndexClient::connect_lazy(group.addresses[at].to_vec())?;
+    let client = IndexClient::connect_lazy(group.addresses[at].to_vec(), None)?;
     run_callers(&client, &queries(&group.tree, tree::LEVELS), 256, Duration::from_millis(500), false).await?;
     Ok(client)
 }

@@ -46,7 +46,7 @@ impl Index {
         // Prometheus sees the series of each call from the start.
         CALLS.iter().for_each(|call| drop(seconds(call)));
         Ok(Self {
-            client: IndexClient::connect_lazy(config.index.replicas.clone())?,
+            client: IndexClient::connect_lazy(config.index.replicas.clone(), None)?,
             store,
             await_timeout: Duration::from_millis(config.limits.await_timeout_ms),
             groups: Mutex::default(),

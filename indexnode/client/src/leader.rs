@@ -106,7 +106,7 @@ impl LeaderTracker {
         }
         let hinted = Some(hint).filter(|hint| !hint.is_empty() && *hint != failed.address).and_then(|hint| {
             let configured = self.configured.iter().find(|r| r.address == hint).cloned();
-            configured.or_else(|| Replica::connect_lazy(hint, failed.group).ok().map(Arc::new))
+            configured.or_else(|| Replica::connect_lazy(hint, failed.group, failed.tls.clone()).ok().map(Arc::new))
         });
         *current = hinted.unwrap_or_else(|| {
             let at = self.configured.iter().position(|r| Arc::ptr_eq(r, failed));

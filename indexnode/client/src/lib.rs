@@ -11,7 +11,7 @@
 //! # use mantle_types::{Caller, Epoch, RequestKey};
 //! # use mantle_index_client::{IndexClient, Query};
 //! # async fn example(key: RequestKey) -> mantle_types::Result<()> {
-//! let index = IndexClient::connect_lazy(vec!["127.0.0.1:7411".into(), "127.0.0.1:7412".into()])?;
+//! let index = IndexClient::connect_lazy(vec!["127.0.0.1:7411".into(), "127.0.0.1:7412".into()], None)?;
 //! let query = Query::new("debian", ["usr", "share"], Caller { uid: 0, gids: vec![] });
 //! let resolution = index.resolve_one(Epoch(0), query).await?;
 //! if resolution.outcome.is_ok() {
@@ -47,6 +47,7 @@ pub use batch::{QueryRef, queries};
 use convert::milliseconds;
 pub use convert::{check_outcome, outcome_of, outcome_of_result, wire_code};
 use mantle_telemetry::Propagate;
+use mantle_tls::Tls;
 use mantle_types::{DirectoryId, Epoch, Error, ErrorCode, GroupId, Lsn, RequestKey, Result, message::DirectoryRecord};
 use model::{Lookup, Resolutions};
 pub use model::{LookupContext, PreparedRename, Query, RenameRequest, Resolution, Status};
@@ -103,15 +104,15 @@ macro_rules! call_leader {
 
 impl IndexClient {
     /// A client of the replicas at these addresses (`host:port`), for their only group; see [`of_group`](Self::of_group). It
-    /// connects when first used, and again after every loss. Fails only if the list is empty or an address is malformed. Must be
-    /// called within a tokio runtime.
-    pub fn connect_lazy(replicas: Vec<String>) -> Result<Self> {
+    /// connects when first used, and again after every loss; with TLS, if there are certificates. Fails only if the list is empty
+    /// or an address is malformed. Must be called within a tokio runtime.
+    pub fn connect_lazy(replicas: Vec<String>, tls: Option<Tls>) -> Result<Self> {
         if replicas.is_empty() {
             return Err(Error::new(ErrorCode::InvalidArgument, "the list of index replicas is empty"));
         }
         let replicas = replicas
             .iter()
-            .map(|a| Replica::connect_lazy(a, GroupId::ONLY).map(Arc::new))
+            .map(|a| Replica::connect_lazy(a, GroupId::ONLY, tls.clone()).map(Arc::new))
             .collect::<Result<Vec<_>>>()?;
         Ok(Self { shared: Arc::new(Shared::new(replicas)), resolve_timeout: RESOLVE_TIMEOUT })
     }

@@ -8,13 +8,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use hyper_util::rt::TokioIo;
 use mantle_telemetry::Propagate;
+use mantle_tls::Tls;
 use mantle_types::{Error, ErrorCode, GroupId, Result, message::DirectoryRecord};
 use parking_lot::Mutex;
 use tonic::{
     service::interceptor::InterceptedService,
-    transport::{Channel, Endpoint},
+    transport::{Channel, Endpoint, Uri},
 };
+use tower::service_fn;
 
 use crate::{
     Stub,
@@ -34,24 +37,29 @@ const KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// HTTP/2 flow-control windows; the default of 64 KiB costs a round trip per large batch.
 const WINDOW_BYTES: u32 = 4 << 20;
 
-/// A channel to a replica's address, which connects when first used and again after a loss.
-pub fn connect_lazy(address: &str, window_bytes: u32) -> Result<Channel> {
+/// A channel to a replica's address, which connects when first used and again after a loss; with TLS, if there are certificates.
+pub fn connect_lazy(address: &str, window_bytes: u32, tls: Option<Tls>) -> Result<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|e| {
         Error::new(ErrorCode::InvalidArgument, format!("`{address}` is not the address of an index replica: {e}"))
     })?;
+    let address: Arc<str> = address.into();
+    let connect = move |_: Uri| {
+        let (address, tls) = (address.clone(), tls.clone());
+        async move { mantle_tls::connect(&address, tls.as_ref()).await.map(TokioIo::new) }
+    };
     Ok(endpoint
-        .tcp_nodelay(true)
         .connect_timeout(CONNECT_TIMEOUT)
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
         .initial_stream_window_size(window_bytes)
         .initial_connection_window_size(window_bytes)
-        .connect_lazy())
+        .connect_with_connector_lazy(service_fn(connect)))
 }
 
 pub(crate) struct Replica {
     pub(crate) address: String,
     pub(crate) group: GroupId,
+    pub(crate) tls: Option<Tls>,
     stub: Stub,
     lookups: LookupStream,
     pending: AtomicUsize,
@@ -77,16 +85,17 @@ impl Drop for Pending<'_> {
 }
 
 impl Replica {
-    pub(crate) fn connect_lazy(address: &str, group: GroupId) -> Result<Self> {
-        let channel = connect_lazy(address, WINDOW_BYTES)?;
-        Ok(Self::new(address.to_owned(), Stub::new(InterceptedService::new(channel, Propagate)), group))
+    pub(crate) fn connect_lazy(address: &str, group: GroupId, tls: Option<Tls>) -> Result<Self> {
+        let channel = connect_lazy(address, WINDOW_BYTES, tls.clone())?;
+        Ok(Self::new(address.to_owned(), Stub::new(InterceptedService::new(channel, Propagate)), group, tls))
     }
 
-    fn new(address: String, stub: Stub, group: GroupId) -> Self {
+    fn new(address: String, stub: Stub, group: GroupId, tls: Option<Tls>) -> Self {
         let lookups = LookupStream::new(stub.clone(), group);
         Self {
             address,
             group,
+            tls,
             stub,
             lookups,
             pending: AtomicUsize::new(0),
@@ -97,7 +106,7 @@ impl Replica {
 
     /// The replica of another group at the same address, over the same connection.
     pub(crate) fn of_group(&self, group: GroupId) -> Self {
-        Self::new(self.address.clone(), self.stub.clone(), group)
+        Self::new(self.address.clone(), self.stub.clone(), group, self.tls.clone())
     }
 
     pub(crate) fn stub(&self) -> Stub {

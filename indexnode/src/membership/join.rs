@@ -3,10 +3,12 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail};
+use mantle_tls::Identity;
 use openraft::{BasicNode, ChangeMembers, async_runtime::watch::WatchReceiver};
 use tokio::time::{Instant, sleep, timeout};
+use tonic::{Code, Status};
 
-use super::{leader_of, view};
+use super::{leader_of, senders, view};
 use crate::{
     node::Node,
     proto::peer::{JoinRequest, JoinResponse, join_response::State},
@@ -24,19 +26,28 @@ const RETRY: Duration = Duration::from_millis(200);
 
 /// Serves a join on the leader. The joiner becomes a learner; once it has caught up, and unless it wants to stay a learner, a
 /// voter in place of the older replicas at its address.
-pub async fn serve(node: &Node, request: &JoinRequest) -> JoinResponse {
+///
+/// The leader sends its state to the joiner's address, so the configuration has to name that address, and the caller's certificate
+/// has to be for its host.
+///
+/// # Errors
+/// `PERMISSION_DENIED`: one of them is not so.
+pub async fn serve(node: &Node, request: &JoinRequest, identity: Option<&Identity>) -> Result<JoinResponse, Status> {
     let leader_address = node.leader().map(|(_, address)| address).unwrap_or_default();
-    let answer = |state: State, detail: String| JoinResponse {
-        state: state.into(),
-        leader_address: leader_address.clone(),
-        detail,
+    let answer = |state: State, detail: String| {
+        Ok(JoinResponse { state: state.into(), leader_address: leader_address.clone(), detail })
     };
     if request.cluster_id != node.cluster_id {
         return answer(State::Refused, format!("this is cluster {}", node.cluster_id));
     }
-    // A learner need not be configured, because it does not count for the quorum.
-    if !request.as_learner && !node.config.peers.contains(&request.address) {
-        return answer(State::Refused, format!("`{}` is not among the configured peers", request.address));
+    let (allowed, setting) =
+        if request.as_learner { (&node.config.learners, "learners") } else { (&node.config.peers, "peers") };
+    if !allowed.contains(&request.address) {
+        let why = format!("`{}` is not among the leader's configured {setting}", request.address);
+        return Err(Status::permission_denied(why));
+    }
+    if identity.is_some_and(|identity| !senders::covers(identity, &request.address)) {
+        return Err(Status::permission_denied(format!("the certificate is not for the host of `{}`", request.address)));
     }
     if !node.raft.is_leader() {
         return answer(State::NotLeader, String::new());
@@ -168,7 +179,13 @@ async fn ask_leader(node: &Node) -> Result<String> {
         group: node.group.0,
     };
     let mut client = node.peers.client(&address)?;
-    let answer = timeout(JOIN_TIMEOUT, client.join(request)).await.context("no answer")??.into_inner();
+    let answer = match timeout(JOIN_TIMEOUT, client.join(request)).await.context("no answer")? {
+        Ok(answer) => answer.into_inner(),
+        Err(status) if status.code() == Code::PermissionDenied => {
+            return Ok(format!("{address} refuses: {}", status.message()));
+        }
+        Err(status) => return Err(status.into()),
+    };
     Ok(match answer.state() {
         State::Member => String::new(),
         State::Pending => answer.detail,

@@ -8,6 +8,7 @@ pub mod admin;
 pub mod bootstrap;
 pub mod join;
 pub mod promises;
+pub mod senders;
 pub mod view;
 
 use std::collections::{BTreeSet, HashMap};
@@ -28,7 +29,8 @@ pub enum Decision {
 /// The leader of a cluster, if one of its replicas answered that it leads.
 pub fn leader_of<'a>(views: &'a [View], cluster_id: &str) -> Option<&'a View> {
     let leaders = views.iter().filter(|v| v.cluster_id.as_deref() == Some(cluster_id) && v.leads());
-    leaders.max_by_key(|v| v.term)
+    // A term may have two leaders, one after the other: the greater id is the later.
+    leaders.max_by_key(|v| (v.term, v.node_id))
 }
 
 /// The decision of the empty replica at address `own`. `views` has the answers of all replicas, its own included.

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, io, sync::Arc};
 
+use mantle_tls::Tls;
 use mantle_types::Error;
 use parking_lot::Mutex;
 use tonic::body::Body;
@@ -24,12 +25,12 @@ pub trait Dial: Send + Sync {
     fn channel(&self, address: &str) -> Result<PeerChannel, Error>;
 }
 
-/// Connects over TCP.
-pub struct Tcp;
+/// Connects over TCP; with TLS, if there are certificates.
+pub struct Tcp(pub Option<Tls>);
 
 impl Dial for Tcp {
     fn channel(&self, address: &str) -> Result<PeerChannel, Error> {
-        let channel = mantle_index_client::connect_lazy(address, WINDOW_BYTES)?;
+        let channel = mantle_index_client::connect_lazy(address, WINDOW_BYTES, self.0.clone())?;
         Ok(BoxCloneSyncService::new(channel.map_err(io::Error::other)))
     }
 }

@@ -16,6 +16,11 @@ pub const METRICS: &[Metric] = &[
     gauge("mantle_index_cache_entries", "group", "Prefixes in the cache."),
     gauge("mantle_index_cache_bytes", "group", "Memory of the cache."),
     counter("mantle_index_cache_purged_total", "group", "Prefixes removed because a directory on them changed."),
+    counter(
+        "mantle_index_calls_refused_total",
+        "reason",
+        "gRPC calls refused: `unauthenticated` (no TLS, or no certificate), `denied` (the certificate is not for the call).",
+    ),
     counter("mantle_index_awaits_total", "group, result", "Changes that gateways waited for."),
     histogram("mantle_index_await_seconds", "group", "Time that a gateway waited for its change to be applied."),
     gauge("mantle_index_waiters", "group", "Callers that wait for a change to be applied."),
@@ -42,6 +47,11 @@ pub const METRICS: &[Metric] = &[
     gauge("mantle_index_heap_bytes", "group", "Memory of the index's tables."),
     gauge("mantle_index_resident_bytes", "", "Resident memory of the process."),
     gauge("mantle_index_raft_term", "group", "Raft's term."),
+    counter(
+        "mantle_index_raft_term_jumps_total",
+        "group",
+        "Messages whose term was more than 100 ahead: an old folder, or a forgery.",
+    ),
     gauge("mantle_index_raft_last_index", "group", "Log index of the last entry."),
     gauge("mantle_index_raft_committed_index", "group", "Log index of the last committed entry."),
     gauge("mantle_index_raft_applied_index", "group", "Log index of the last applied entry."),

@@ -19,6 +19,8 @@ use crate::{groups::Groups, node::Node, progress::Received, raft::fault::FaultKi
 
 /// The values of the `role` label: the gauge of one of them is 1.
 const ROLES: [&str; 4] = ["leader", "follower", "learner", "candidate"];
+/// The values of the `reason` label of refused calls.
+const REFUSALS: [&str; 2] = ["unauthenticated", "denied"];
 const BUCKETS_SECONDS: &[f64] =
     &[0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0];
 
@@ -34,6 +36,10 @@ impl Metrics {
         // Several replicas in one process (tests) share the first recorder.
         let _ = metrics::set_global_recorder(recorder);
         mantle_telemetry::metrics::describe(METRICS);
+        mantle_telemetry::metrics::describe(mantle_tls::metric_table::METRICS);
+        for reason in REFUSALS {
+            counter!("mantle_index_calls_refused_total", "reason" => reason).increment(0);
+        }
         Ok(Self(handle))
     }
 
@@ -60,6 +66,10 @@ pub fn count_await(group: GroupId, elapsed: Duration, is_ok: bool) {
     let group = group.to_string();
     histogram!("mantle_index_await_seconds", "group" => group.clone()).record(elapsed);
     counter!("mantle_index_awaits_total", "group" => group, "result" => result(is_ok)).increment(1);
+}
+
+pub fn count_refused(reason: &'static str) {
+    counter!("mantle_index_calls_refused_total", "reason" => reason).increment(1);
 }
 
 /// Makes the series of a group's calls, which Prometheus then sees before the first call.
@@ -142,6 +152,7 @@ fn set_group_metrics(node: &Node, group: &str) {
         ("mantle_index_applied_operations_total", read(&apply.operations)),
         ("mantle_index_apply_busy_microseconds_total", read(&apply.busy_ns) / 1000),
         ("mantle_index_cache_purged_total", read(&cache.purged)),
+        ("mantle_index_raft_term_jumps_total", read(&node.term_jumps)),
     ] {
         counter!(name, "group" => group.to_owned()).absolute(value);
     }

@@ -3,21 +3,26 @@
 use std::{io::Write, path::PathBuf, sync::Arc};
 
 use futures::{StreamExt, stream::BoxStream};
+use mantle_tls::Connection;
 use mantle_types::GroupId;
-use openraft::{raft::AppendEntriesResponse, storage::Snapshot};
+use openraft::{
+    raft::{AppendEntriesRequest, AppendEntriesResponse, TransferLeaderRequest, VoteRequest},
+    storage::Snapshot,
+};
 use serde::{Serialize, de::DeserializeOwned};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::{
     failpoints::{self, Failpoint},
     groups::Groups,
-    membership::{join, view},
+    membership::{join, senders, view},
     node::Node,
     proto::peer::{
         Agreement, DescribeRequest, DescribeResponse, Destination, JoinRequest, JoinResponse, RaftMessage,
         ReadIndexRequest, ReadIndexResponse, SnapshotPart, join_response::State, peer_server::Peer,
     },
     raft::{
+        TypeConfig,
         fault::Fault,
         fingerprint::Fingerprint,
         network::{decode, encode},
@@ -53,17 +58,23 @@ impl PeerService {
         self.groups.node(GroupId(group)).map_err(|e| Status::unavailable(e.detail()))
     }
 
-    /// The addressed node and the decoded request of a Raft message. An error if the node is unfit to promise anything (P48).
-    fn open<T: DeserializeOwned>(&self, message: &RaftMessage) -> Result<(Arc<Node>, T), Status> {
+    /// The addressed node and the decoded request of a Raft message. An error if a member did not send it, or if the node is
+    /// unfit to promise anything (P48).
+    fn open<T: SpeaksFor + DeserializeOwned>(
+        &self,
+        message: &RaftMessage,
+        from: Option<&Connection>,
+    ) -> Result<(Arc<Node>, T), Status> {
         let node = self.destination(message.to.as_ref())?;
+        let request: T = decode(&message.body).map_err(|e| Status::invalid_argument(e.to_string()))?;
+        senders::check(&node, from, request.vote())?;
         node.learn_promises(&message.promises);
         check_fit(&node)?;
-        let request = decode(&message.body).map_err(|e| Status::invalid_argument(e.to_string()))?;
         Ok((node, request))
     }
 
-    fn open_for_vote<T: DeserializeOwned>(&self, message: &RaftMessage) -> Result<(Arc<Node>, T), Status> {
-        let (node, request) = self.open(message)?;
+    fn open_for_vote(&self, request: &Request<RaftMessage>) -> Result<(Arc<Node>, VoteRequest<TypeConfig>), Status> {
+        let (node, request) = self.open(request.get_ref(), request.extensions().get())?;
         if !node.may_vote() {
             return Err(Status::unavailable("restarted a moment ago; an older leader may still hold a lease"));
         }
@@ -95,14 +106,37 @@ impl PeerService {
         Ok(ReadIndexResponse { leader_address, difference, ..ReadIndexResponse::default() })
     }
 
-    async fn answer_append(&self, message: &RaftMessage) -> Result<RaftMessage, Status> {
-        let (node, rpc) = self.open(message)?;
+    async fn answer_append(&self, message: &RaftMessage, from: Option<&Connection>) -> Result<RaftMessage, Status> {
+        let (node, rpc): (_, AppendEntriesRequest<TypeConfig>) = self.open(message, from)?;
         node.check_append(&rpc).await.map_err(failed)?;
         let appended = node.raft.append_entries(rpc).await.map_err(failed)?;
         if !matches!(appended, AppendEntriesResponse::HigherVote(_)) {
             node.note_leader_contact();
         }
         message_of(&appended)
+    }
+}
+
+/// A message of Raft speaks for a leader or a candidate.
+trait SpeaksFor {
+    fn vote(&self) -> &Vote;
+}
+
+impl SpeaksFor for AppendEntriesRequest<TypeConfig> {
+    fn vote(&self) -> &Vote {
+        &self.vote
+    }
+}
+
+impl SpeaksFor for VoteRequest<TypeConfig> {
+    fn vote(&self) -> &Vote {
+        &self.vote
+    }
+}
+
+impl SpeaksFor for TransferLeaderRequest<TypeConfig> {
+    fn vote(&self) -> &Vote {
+        self.from_leader()
     }
 }
 
@@ -143,7 +177,8 @@ impl Peer for PeerService {
             let state = State::NotLeader.into();
             return Ok(Response::new(JoinResponse { state, ..JoinResponse::default() }));
         };
-        Ok(Response::new(join::serve(&node, request.get_ref()).await))
+        let identity = senders::identity(request.extensions().get());
+        join::serve(&node, request.get_ref(), identity).await.map(Response::new)
     }
 
     async fn read_index(&self, request: Request<ReadIndexRequest>) -> Result<Response<ReadIndexResponse>, Status> {
@@ -165,43 +200,47 @@ impl Peer for PeerService {
     }
 
     async fn append(&self, request: Request<RaftMessage>) -> Answer {
-        self.answer_append(request.get_ref()).await.map(Response::new)
+        self.answer_append(request.get_ref(), request.extensions().get()).await.map(Response::new)
     }
 
     type AppendsStream = BoxStream<'static, Result<RaftMessage, Status>>;
 
     async fn appends(&self, request: Request<Streaming<RaftMessage>>) -> Result<Response<Self::AppendsStream>, Status> {
         let service = self.clone();
+        let from = request.extensions().get::<Connection>().cloned();
         let answers = request.into_inner().then(move |message| {
-            let service = service.clone();
-            async move { service.answer_append(&message?).await }
+            let (service, from) = (service.clone(), from.clone());
+            async move { service.answer_append(&message?, from.as_ref()).await }
         });
         Ok(Response::new(answers.boxed()))
     }
 
     async fn vote(&self, request: Request<RaftMessage>) -> Answer {
-        let (node, rpc) = self.open_for_vote(request.get_ref())?;
+        let (node, rpc) = self.open_for_vote(&request)?;
         let mut vote = message_of(&node.raft.vote(rpc).await.map_err(failed)?)?;
         vote.is_unconfirmed = !node.doubt.is_confirmed();
         Ok(Response::new(vote))
     }
 
     async fn pre_vote(&self, request: Request<RaftMessage>) -> Answer {
-        let (node, rpc) = self.open_for_vote(request.get_ref())?;
+        let (node, rpc) = self.open_for_vote(&request)?;
         answer(&node.raft.pre_vote(rpc).await.map_err(failed)?)
     }
 
     async fn transfer_leader(&self, request: Request<RaftMessage>) -> Answer {
-        let (node, rpc) = self.open(request.get_ref())?;
+        let opened = self.open(request.get_ref(), request.extensions().get())?;
+        let (node, rpc): (_, TransferLeaderRequest<TypeConfig>) = opened;
         answer(&node.raft.handle_transfer_leader(rpc).await.map_err(failed)?)
     }
 
     async fn install_snapshot(&self, request: Request<Streaming<SnapshotPart>>) -> Answer {
+        let from = request.extensions().get::<Connection>().cloned();
         let mut parts = request.into_inner();
         let head = parts.message().await?.ok_or_else(|| Status::invalid_argument("an empty snapshot"))?;
         let node = self.destination(head.to.as_ref())?;
-        check_fit(&node)?;
         let vote: Vote = decode(&head.vote).map_err(|e| Status::invalid_argument(e.to_string()))?;
+        senders::check(&node, from.as_ref(), &vote)?;
+        check_fit(&node)?;
         let path = receive(&node, parts).await?;
         let (meta, snapshot) = node.snapshots.received(path).map_err(failed)?;
         node.note_leader_contact();

@@ -112,6 +112,8 @@ impl Host {
             listen: addresses[id].clone(),
             http_listen: String::new(),
             peers: addresses[..voters].to_vec(),
+            learners: addresses[voters..].to_vec(),
+            tls: None,
             threads: 1,
             learner: id >= voters,
             postgres: PostgresSettings {

@@ -2,6 +2,7 @@
 // In a test a failed unwrap is a failed test.
 #![allow(clippy::unwrap_used)]
 
+pub mod load;
 pub mod server;
 
 use std::{
@@ -18,6 +19,7 @@ use std::{
 };
 
 use mantle_index_client::{IndexClient, Query, Resolution, Status};
+use mantle_tls::Tls;
 use mantle_types::{Caller, Epoch, GroupId, NamespaceId, RequestKey};
 use tempfile::TempDir;
 use tokio_postgres::{Client, Config, NoTls};
@@ -170,6 +172,9 @@ pub async fn mkdir_in(client: &Client, ns: i64, pid: i64, name: &str, id: i64) -
 /// One replica's process and data directory.
 pub struct TestReplica {
     pub address: String,
+    pub http_address: String,
+    /// A protection to leave out.
+    pub failpoint: Option<&'static str>,
     config: PathBuf,
     data: PathBuf,
     log: PathBuf,
@@ -183,7 +188,14 @@ impl TestReplica {
         let program = std::env::var_os("MANTLE_TEST_INDEXNODE");
         let mut command = Command::new(program.unwrap_or_else(|| env!("CARGO_BIN_EXE_mantle-indexnode").into()));
         command.arg("--config").arg(&self.config).stdout(Stdio::null()).stderr(log);
+        command.envs(self.failpoint.map(|name| ("MANTLE_FAILPOINT", name)));
         self.child = Some(command.spawn().expect("mantle-indexnode"));
+    }
+
+    /// Changes the configuration, from the next start on.
+    pub fn configure(&self, change: impl FnOnce(String) -> String) {
+        let text = change(fs::read_to_string(&self.config).unwrap());
+        fs::write(&self.config, text).unwrap();
     }
 
     /// Sends SIGKILL and waits.
@@ -226,7 +238,8 @@ impl TestReplica {
 pub struct TestGroup {
     pub replicas: Vec<TestReplica>,
     pub client: IndexClient,
-    _folder: TempDir,
+    tls: Option<Tls>,
+    folder: TempDir,
 }
 
 /// Returns unused addresses, each once in this process. Ports that the system chooses would not do: it may give the same port
@@ -268,7 +281,7 @@ impl TestGroup {
         let size = voters + learners;
         let folder = tempfile::tempdir().unwrap();
         let addresses = free_addresses(2 * size);
-        let peers = &addresses[..voters];
+        let (peers, learners) = addresses[..size].split_at(voters);
         let password = folder.path().join("password");
         fs::write(&password, database.config.get_password().expect("a password in the URL")).unwrap();
         let tokio_postgres::config::Host::Tcp(host) = &database.config.get_hosts()[0] else { panic!("a TCP host") };
@@ -276,7 +289,7 @@ impl TestGroup {
             let config = folder.path().join(format!("replica{i}.toml"));
             let data = folder.path().join(format!("replica{i}"));
             let text = format!(
-                "groups = {groups:?}\ndata_dir = {data:?}\nlisten = {:?}\nhttp_listen = {:?}\npeers = {peers:?}\n\
+                "groups = {groups:?}\ndata_dir = {data:?}\nlisten = {:?}\nhttp_listen = {:?}\npeers = {peers:?}\nlearners = {learners:?}\n\
                  learner = {}\n[postgres]\n\
                  host = {host:?}\nport = {}\ndatabase = {:?}\nuser = {:?}\npassword_file = {password:?}\n\
                  [raft]\nsnapshot_log_entries = 100\n",
@@ -289,12 +302,31 @@ impl TestGroup {
             );
             fs::write(&config, text).unwrap();
             let log = folder.path().join(format!("replica{i}.log"));
-            let address = addresses[i].clone();
-            TestReplica { address, config, data, log, child: None }
+            let (address, http_address) = (addresses[i].clone(), addresses[i + size].clone());
+            TestReplica { address, http_address, failpoint: None, config, data, log, child: None }
         });
         let replicas = replicas.collect();
-        let client = IndexClient::connect_lazy(addresses[..size].to_vec()).unwrap();
-        Self { replicas, client, _folder: folder }
+        let client = IndexClient::connect_lazy(addresses[..size].to_vec(), None).unwrap();
+        Self { replicas, client, tls: None, folder }
+    }
+
+    /// A folder for files of the test.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Lets the client use these certificates from now on.
+    pub fn use_tls(&mut self, tls: Tls) {
+        let addresses = self.replicas.iter().map(|replica| replica.address.clone()).collect();
+        self.client = IndexClient::connect_lazy(addresses, Some(tls.clone())).unwrap();
+        self.tls = Some(tls);
+    }
+
+    /// A client of each replica.
+    pub fn clients(&self) -> Vec<IndexClient> {
+        let client =
+            |replica: &TestReplica| IndexClient::connect_lazy(vec![replica.address.clone()], self.tls.clone()).unwrap();
+        self.replicas.iter().map(client).collect()
     }
 
     pub fn start_all(&mut self) {
@@ -340,7 +372,7 @@ impl TestGroup {
 
     /// Resolves a path on one replica.
     pub async fn resolve_on(&self, i: usize, namespace: &str, path: &[&str]) -> Resolution {
-        let client = IndexClient::connect_lazy(vec![self.replicas[i].address.clone()]).unwrap();
+        let client = self.clients().swap_remove(i);
         let caller = Caller { uid: ROOT, gids: vec![] };
         let query = Query::new(namespace, path.iter().copied(), caller);
         client.resolve_one(Epoch(0), query).await.unwrap()
@@ -367,6 +399,12 @@ impl Drop for TestGroup {
         if std::thread::panicking() {
             for (i, replica) in self.replicas.iter().enumerate() {
                 eprintln!("--- log of replica {i}\n{}", replica.log());
+            }
+            // Once more, because the whole may be too long to be kept.
+            for (i, replica) in self.replicas.iter().enumerate() {
+                let log = replica.log();
+                let alarming = log.lines().filter(|line| line.contains(" ERROR ") || line.contains(" WARN "));
+                eprintln!("--- warnings of replica {i}\n{}", alarming.collect::<Vec<_>>().join("\n"));
             }
         }
     }

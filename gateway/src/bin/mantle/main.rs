@@ -75,7 +75,7 @@ impl IndexOptions {
         if self.replicas.is_empty() {
             return Err(failure(Exit::Usage, "no index replica is named (--index, MANTLE_INDEX)"));
         }
-        IndexClient::connect_lazy(self.replicas).context("--index, MANTLE_INDEX")
+        IndexClient::connect_lazy(self.replicas, None).context("--index, MANTLE_INDEX")
     }
 }
 

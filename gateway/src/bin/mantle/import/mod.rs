@@ -111,7 +111,7 @@ async fn import(options: Options, cancel: CancellationToken) -> Result<Summary> 
     drop(connect::connect_first(&options.database.url).await?);
     let index = match &options.index.replicas[..] {
         [] => None,
-        replicas => Some(IndexClient::connect_lazy(replicas.to_vec()).context("--index, MANTLE_INDEX")?),
+        replicas => Some(IndexClient::connect_lazy(replicas.to_vec(), None).context("--index, MANTLE_INDEX")?),
     };
     let ns = namespace(&options.database.url, &options.namespace).await?;
     let report = Report::create(options.report.as_deref()).map_err(|error| {

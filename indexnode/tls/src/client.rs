@@ -1,0 +1,29 @@
+//! Connects to Mantle's processes.
+
+use std::io;
+
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsConnector, TlsStream};
+
+use crate::{live::Tls, settings::Phase, stream::Stream};
+
+/// Connects to the IndexNode at `host:port`: with TLS, if there are certificates and the phase says so. The server's
+/// certificate must be for that host and name a peer.
+///
+/// # Errors
+/// Nobody listens, or the server's certificate is not good, or it does not like this process's one.
+pub async fn connect(address: &str, tls: Option<&Tls>) -> io::Result<Stream> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let Some(tls) = tls.filter(|tls| tls.phase() != Phase::Accept) else { return Ok(Stream::connected(stream)) };
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let name = ServerName::try_from(host).map_err(io::Error::other)?;
+    let connected = TlsConnector::from(tls.current().client.clone()).connect(name, stream).await;
+    let connected = connected.map_err(|e| {
+        tracing::debug!(address, error = %e, "no TLS connection");
+        e
+    })?;
+    Ok(Stream::connected_by_tls(TlsStream::from(connected)))
+}

@@ -1,0 +1,36 @@
+//! TLS between Mantle's processes: the files, who a certificate is for, listeners, and connections.
+//!
+//! Every connection between IndexNodes, gateways and administrators' tools has a certificate at both ends. A certificate names a
+//! *role* (peer, gateway, administrator), and a service takes only the calls of the roles that it is for. The files are read again
+//! when they change, so a certificate or an authority is replaced without a restart.
+//!
+//! - `settings`: the section `[tls]` of a configuration file
+//! - `identity`: the role and the hosts of a certificate
+//! - `credentials`: the files, as configurations of rustls
+//! - `live`: the newest files
+//! - `stream`: a connection, encrypted or not
+//! - `server`, `client`: accepting and connecting
+
+mod client;
+mod credentials;
+mod identity;
+mod live;
+/// The metrics of certificates and connections.
+pub mod metric_table;
+mod server;
+mod settings;
+mod stream;
+/// Certificates for tests.
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+pub use client::connect;
+pub use credentials::{Https, MinimumVersion};
+pub use identity::{Identity, Role};
+pub use live::{Live, Tls};
+pub use server::{Accepted, incoming};
+pub use settings::{Phase, TlsSettings, is_loopback};
+pub use stream::{Connection, Security, Stream};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! Accepts connections from Mantle's processes.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use metrics::counter;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{Semaphore, mpsc},
+    time::{sleep, timeout},
+};
+use tokio_rustls::{TlsAcceptor, TlsStream};
+
+use crate::{
+    identity::Identity,
+    live::Tls,
+    stream::{Connection, Security, Stream, Verified},
+};
+
+/// A client that takes longer to begin, or to shake hands, is left.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// Most handshakes at a time; further clients wait in the listener's queue.
+const HANDSHAKES_MAX: usize = 1024;
+/// The pause after a connection that could not be accepted, because there are too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The first byte of a TLS handshake. HTTP/2 without TLS begins with a letter.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// A connection that was accepted, and what is known of its other end.
+pub type Accepted = (Stream, Connection);
+
+/// Accepts connections, with TLS or without; the service decides what a connection may do. Without `tls` every connection is
+/// taken as it is. Must be called within a tokio runtime; ends when the receiver is dropped.
+pub fn incoming(listener: TcpListener, tls: Option<Tls>) -> mpsc::Receiver<Accepted> {
+    let (accepted, receiver) = mpsc::channel(1);
+    tokio::spawn(async move {
+        let free = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+        while let Ok(place) = free.clone().acquire_owned().await {
+            let accept = tokio::select! {
+                accept = listener.accept() => accept,
+                () = accepted.closed() => return,
+            };
+            let (stream, address) = match accept {
+                Ok(found) => found,
+                Err(cause) => {
+                    tracing::warn!(%cause, "cannot accept a connection");
+                    sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let (accepted, tls) = (accepted.clone(), tls.clone());
+            tokio::spawn(async move {
+                // An answer is written in one piece. Waiting to fill a packet would take longer than the call.
+                let _ = stream.set_nodelay(true);
+                match timeout(HANDSHAKE, open(stream, address, tls)).await {
+                    Ok(Ok(opened)) => {
+                        let _ = accepted.send(opened).await;
+                    }
+                    Ok(Err(cause)) => {
+                        counter!("mantle_tls_connections_total", "kind" => "failed").increment(1);
+                        tracing::info!(%address, %cause, "a TLS connection was not made");
+                    }
+                    Err(_) => tracing::debug!(%address, "a client said nothing, or not enough"),
+                }
+                drop(place);
+            });
+        }
+    });
+    receiver
+}
+
+async fn open(stream: TcpStream, address: SocketAddr, tls: Option<Tls>) -> io::Result<Accepted> {
+    let plain = |stream| Ok((Stream::accepted(stream), Connection { address, security: Security::Plain }));
+    let Some(tls) = tls else { return plain(stream) };
+    let mut first = [0];
+    stream.peek(&mut first).await?;
+    if first[0] != TLS_HANDSHAKE {
+        return plain(stream);
+    }
+    let (generation, by) = tls.generation_and_current();
+    let stream = TlsAcceptor::from(by.server.clone()).accept(stream).await?;
+    let chain = stream.get_ref().1.peer_certificates().map(|chain| chain.iter().map(|c| c.clone().into_owned()));
+    let chain: Vec<_> = chain.into_iter().flatten().collect();
+    let identity = chain.first().map(Identity::of).transpose().map_err(io::Error::other)?.map(Arc::new);
+    let verified = Verified::new(TlsStream::from(stream), chain, tls, generation);
+    Ok((Stream::accepted_by_tls(verified), Connection { address, security: Security::Tls(identity) }))
+}
