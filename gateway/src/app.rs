@@ -2,6 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
+use anyhow::Context;
+use futures::future::OptionFuture;
+use mantle_tls::{Live, PostgresConnector, Tls};
 use mantle_types::{Caller, NamespaceId, Permission, request::derive_request_id};
 use uuid::Uuid;
 
@@ -25,21 +28,38 @@ pub struct Gateway {
     pub ids: Arc<Ids>,
     pub key_sizes: KeySizes,
     pub limits: Limits,
+    tls: Option<Tls>,
+    connector: PostgresConnector,
 }
 
 impl Gateway {
     /// Connects at the first call. Must be called within a tokio runtime.
     pub fn new(config: &Config) -> anyhow::Result<Self> {
         let wait = Duration::from_millis(config.limits.connection_wait_ms);
-        let store = Arc::new(Store::new(&config.postgres, "mantle-gateway", wait)?);
+        let connector = PostgresConnector::load(config.postgres.tls.clone()).context("postgres.tls")?;
+        let tls = config.tls.clone().map(Tls::load).transpose().context("tls")?;
+        let store = Arc::new(Store::new(&config.postgres, connector.clone(), "mantle-gateway", wait)?);
         Ok(Self {
-            index: Arc::new(Index::new(config, store.clone())?),
+            index: Arc::new(Index::new(config, store.clone(), tls.clone())?),
             data: DataStore::open(&config.data_dir)?,
             ids: Arc::new(Ids::new(store.clone(), config.owner_name.clone(), config.limits.id_block)),
             key_sizes: KeySizes::default(),
             store,
             limits: config.limits.clone(),
+            tls,
+            connector,
         })
+    }
+}
+
+impl Gateway {
+    /// Reads certificates again when they change. Never returns.
+    pub async fn watch_certificates(&self) {
+        let index = OptionFuture::from(self.tls.clone().map(Tls::watch));
+        let postgres = OptionFuture::from(self.connector.live().cloned().map(Live::watch));
+        futures::join!(index, postgres);
+        // There are none.
+        std::future::pending::<()>().await;
     }
 }
 

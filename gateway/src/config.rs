@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
+use mantle_tls::{Https, PostgresTls, TlsSettings, check_database, is_loopback};
 use mantle_types::limits::BATCH_LATCHES_MAX;
 use serde::Deserialize;
 
@@ -21,8 +22,17 @@ const THREADS_MAX: usize = 1024;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Address of S3, the native API and the probes.
+    /// Address of S3 and the native API.
     pub listen: SocketAddr,
+    /// HTTP for operators: `/livez`, `/readyz`, `/metrics`.
+    pub probes_listen: SocketAddr,
+    /// HTTPS on `listen`, HTTP/1.1 and HTTP/2. Needed unless `listen` is a loopback address.
+    #[serde(default)]
+    pub https: Option<Https>,
+    /// Serves HTTP without TLS on an address that is no loopback address: tokens and objects can be read on the way. For
+    /// a proxy that ends TLS on a network of its own.
+    #[serde(default)]
+    pub plain_http: bool,
     /// The file system's directory for the objects' bytes.
     pub data_dir: PathBuf,
     /// Domains below which buckets are hosts (`bucket.s3.example`). A request to any other host than these, an address,
@@ -46,6 +56,9 @@ pub struct Config {
     /// Name of this gateway; the owner of its id blocks.
     #[serde(default = "default_owner_name")]
     pub owner_name: String,
+    /// Certificates for the connections to the IndexNodes. Needed unless all are on loopback addresses.
+    #[serde(default)]
+    pub tls: Option<TlsSettings>,
     /// The metadata database.
     pub postgres: Postgres,
     /// The IndexNode group.
@@ -73,6 +86,12 @@ pub struct Postgres {
     pub user: String,
     /// File with the password, if the server asks for one.
     pub password_file: Option<PathBuf>,
+    /// Certificates for TLS. Needed unless `host` is this machine.
+    #[serde(default)]
+    pub tls: Option<PostgresTls>,
+    /// Connects without TLS to another machine: passwords, names and permissions can be read on the way.
+    #[serde(default)]
+    pub plain: bool,
     /// Most connections per node.
     #[serde(default = "default_pool_size")]
     pub pool_size: usize,
@@ -193,8 +212,28 @@ impl Config {
         config.check().map(|()| config)
     }
 
+    /// Whatever leaves this machine is encrypted, or the file says that it is not.
+    fn check_addresses(&self) -> anyhow::Result<()> {
+        let (listen, postgres) = (self.listen, &self.postgres);
+        ensure!(listen != self.probes_listen || listen.port() == 0, "listen and probes_listen are the same address");
+        ensure!(!(self.plain_http && self.https.is_some()), "plain_http and the section [https] exclude each other");
+        ensure!(
+            listen.ip().is_loopback() || self.https.is_some() || self.plain_http,
+            "listen `{listen}` is not a loopback address: add the section [https], or `plain_http = true` to do without TLS"
+        );
+        for replica in &self.index.replicas {
+            // A name that is not known yet is somebody else's.
+            ensure!(
+                self.tls.is_some() || is_loopback(replica).unwrap_or(false),
+                "index.replicas: `{replica}` is another machine, so its calls need certificates: add the section [tls]"
+            );
+        }
+        check_database(&postgres.host, postgres.port, postgres.tls.as_ref(), postgres.plain)
+    }
+
     fn check(&self) -> anyhow::Result<()> {
         let limits = &self.limits;
+        self.check_addresses()?;
         ensure!(!self.index.replicas.is_empty(), "index.replicas is empty");
         ensure!(self.postgres.pool_size > 0, "postgres.pool_size must be at least 1");
         ensure!(self.postgres.batches_in_flight_max > 0, "postgres.batches_in_flight_max must be at least 1");
@@ -227,6 +266,7 @@ mod tests {
 
     const MINIMAL: &str = r#"
         listen = "127.0.0.1:0"
+        probes_listen = "127.0.0.1:0"
         data_dir = "data"
         credentials_file = "credentials.toml"
         [postgres]
@@ -261,6 +301,30 @@ mod tests {
     fn relations_are_checked() {
         assert!(Config::parse(&format!("{MINIMAL}\n[limits]\norphan_grace_ms = 1000")).is_err());
         assert!(Config::parse(&MINIMAL.replace("[\"127.0.0.1:1\"]", "[]")).is_err());
+    }
+
+    #[test]
+    fn nothing_leaves_this_machine_in_clear_unless_the_file_says_so() {
+        let with = |from: &str, to: &str| Config::parse(&MINIMAL.replacen(from, to, 1));
+        let open = "listen = \"10.0.0.1:80\"";
+        assert!(with("listen = \"127.0.0.1:0\"", open).is_err());
+        assert!(with("listen = \"127.0.0.1:0\"", &format!("plain_http = true\n{open}")).is_ok());
+        let https = "[https]\ncertificate_file = \"c\"\nkey_file = \"k\"\n[postgres]";
+        assert!(
+            Config::parse(&MINIMAL.replacen("listen = \"127.0.0.1:0\"", open, 1).replace("[postgres]", https)).is_ok()
+        );
+        assert!(with("[postgres]", &format!("plain_http = true\n{https}")).is_err(), "both");
+        for host in ["10.0.0.1", "database.example"] {
+            let host = format!("host = \"{host}\"");
+            assert!(with("host = \"localhost\"", &host).is_err());
+            assert!(with("host = \"localhost\"", &format!("{host}\nplain = true")).is_ok());
+            assert!(with("host = \"localhost\"", &format!("{host}\ntls = {{ ca_file = \"ca\" }}")).is_ok());
+        }
+        assert!(with("\"127.0.0.1:1\"", "\"127.0.0.1:1\", \"10.0.0.1:1\"").is_err());
+        let tls = "[tls]\nca_file = \"a\"\ncertificate_file = \"c\"\nkey_file = \"k\"\n[postgres]";
+        assert!(
+            Config::parse(&MINIMAL.replace("\"127.0.0.1:1\"", "\"10.0.0.1:1\"").replace("[postgres]", tls)).is_ok()
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use mantle_tls::{TlsSettings, is_loopback};
+use mantle_tls::{PostgresTls, TlsSettings, is_loopback};
 use mantle_types::{GroupId, limits::PATH_DEPTH_MAX};
 use serde::{Deserialize, Deserializer};
 
@@ -77,6 +77,12 @@ pub struct PostgresSettings {
     pub user: String,
     /// File with its password.
     pub password_file: PathBuf,
+    /// Certificates for TLS. Needed unless `host` is this machine.
+    #[serde(default)]
+    pub tls: Option<PostgresTls>,
+    /// Connects without TLS to another machine: passwords, names and permissions can be read on the way.
+    #[serde(default)]
+    pub plain: bool,
 }
 
 /// Highest size of an entry's operations, in bytes (P28). A message between replicas may be larger.
@@ -209,6 +215,8 @@ impl Config {
         {
             ensure!(!value.is_empty(), "postgres.{name} is empty");
         }
+        let PostgresSettings { host, port, tls, plain, .. } = &self.postgres;
+        mantle_tls::check_database(host, *port, tls.as_ref(), *plain)?;
         let raft = &self.raft;
         ensure!(raft.heartbeat_ms >= 10, "raft.heartbeat_ms must be at least 10");
         ensure!(

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use mantle_tls::Tls;
+use futures::FutureExt;
+use mantle_tls::{PostgresConnector, Tls};
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 use tracing::Instrument;
 
@@ -35,11 +36,12 @@ pub async fn run(config: Config, mut stop: watch::Receiver<bool>) -> Result<()> 
     let at = || format!("data directory {}", config.data_dir.display());
     let process = DataDir::open(&config.data_dir).with_context(at)?;
     let tls = config.tls.clone().map(Tls::load).transpose().context("tls")?;
+    let connector = PostgresConnector::load(config.postgres.tls.clone()).context("postgres.tls")?;
     let mut replicas = Vec::new();
     for group in &config.groups {
         let folder = process.of_group(*group, config.groups[0]).with_context(at)?;
         let identity = folder.identity().with_context(at)?;
-        let database = Arc::new(Postgres::new(&config, *group)?);
+        let database = Arc::new(Postgres::new(&config, &connector, *group)?);
         let replica =
             Replica::new(config.clone(), *group, identity, database, Arc::new(Tcp(tls.clone())), DiskExecutor::Threads);
         replicas.push((replica, folder));
@@ -49,11 +51,9 @@ pub async fn run(config: Config, mut stop: watch::Receiver<bool>) -> Result<()> 
     let (grpc_listener, http_listener) = (listen(&config.listen).await?, listen(&config.http_listen).await?);
     let mut services = JoinSet::new();
     services.spawn(grpc::serve(groups.clone(), grpc_listener, tls.clone()));
-    if let Some(tls) = tls {
-        services.spawn(async move {
-            tls.watch().await;
-            Ok(())
-        });
+    let watched = [tls.map(|tls| tls.watch().boxed()), connector.live().map(|live| live.clone().watch().boxed())];
+    for watch in watched.into_iter().flatten() {
+        services.spawn(watch.map(Ok));
     }
     services.spawn(http::serve(groups.clone(), metrics, http_listener));
     for (replica, folder) in replicas {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use mantle_tls::Tls;
+use mantle_tls::{PostgresConnector, Tls};
 use mantle_types::Result as MantleResult;
 use openraft::async_runtime::watch::WatchReceiver;
 use tokio::task::JoinSet;
@@ -41,7 +41,7 @@ impl Standalone {
         let identity = Identity { cluster_id: Some(cluster_id.to_owned()), is_founder, ..folder.identity()? };
         folder.save_identity(&identity)?;
         let tls = config.tls.clone().map(Tls::load).transpose()?;
-        let database = Arc::new(Postgres::new(&config, group)?);
+        let database = Arc::new(Postgres::new(&config, &PostgresConnector::load(None)?, group)?);
         let replica = Replica::new(
             config.clone(),
             group,

@@ -1,5 +1,5 @@
-//! HTTP: one listener for the native API (`/v1`), the probes, and S3 (everything else). The dispatcher uses only the
-//! raw path, so that no router changes a key.
+//! HTTP: one listener for the native API (`/v1`) and S3 (everything else), and one for operators. The dispatcher uses only
+//! the raw path, so that no router changes a key.
 
 mod drain;
 mod hosts;
@@ -16,6 +16,7 @@ mod tests;
 
 use std::{sync::Arc, time::Duration};
 
+use anyhow::Context;
 use axum::{
     Router,
     body::Body,
@@ -23,12 +24,13 @@ use axum::{
     http::{HeaderMap, HeaderValue, Method, Response, header, header::AsHeaderName},
     response::IntoResponse,
 };
+use mantle_tls::Live;
 use mantle_types::ErrorCode;
 use s3s::service::S3Service;
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
-use tracing::{Instrument, Span};
+use tracing::Instrument;
 
 #[cfg(fuzzing)]
 pub use self::s3::parsers;
@@ -39,9 +41,6 @@ use self::{
 };
 use crate::{app::Gateway, auth::Credentials, config::Config, ops::sweep};
 
-/// Paths that monitoring calls all the time: they get no span.
-const PROBES: [&str; 3] = ["/livez", "/readyz", "/metrics"];
-
 pub(crate) struct App {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) credentials: Arc<Credentials>,
@@ -49,7 +48,6 @@ pub(crate) struct App {
 
 #[derive(Clone)]
 struct Services {
-    app: Arc<App>,
     hosts: Arc<Hosts>,
     region: Arc<str>,
     body_idle: Duration,
@@ -62,12 +60,20 @@ pub async fn serve(config: &Config, stop: impl Future<Output = ()> + Send + 'sta
     probes::install_metrics()?;
     let credentials = Arc::new(Credentials::read(&config.credentials_file)?);
     let gateway = Arc::new(Gateway::new(config)?);
-    let listener = TcpListener::bind(config.listen).await?;
-    tracing::info!(listen = %listener.local_addr()?, "the gateway answers");
+    let https = config.https.clone().map(Live::load).transpose().context("https")?;
+    let listen =
+        async |address| TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"));
+    let (listener, probes_listener) = (listen(config.listen).await?, listen(config.probes_listen).await?);
+    let (address, probes) = (listener.local_addr()?, probes_listener.local_addr()?);
+    tracing::info!(listen = %address, %probes, is_https = https.is_some(), "the gateway answers");
     let router = router(config, gateway.clone(), credentials)?;
-    let _background = spawn_background_tasks(&gateway);
+    let mut background = spawn_background_tasks(&gateway);
+    background.spawn(probes::serve(probes_listener, gateway.clone()));
+    if let Some(https) = https.clone() {
+        background.spawn(https.watch());
+    }
     let stopped = CancellationToken::new();
-    let server = server::serve(listener, router, &config.limits, stopped.clone());
+    let server = server::serve(listener, router, https, &config.limits, stopped.clone());
     let grace_ends = async {
         stop.await;
         stopped.cancel();
@@ -84,7 +90,8 @@ pub async fn serve(config: &Config, stop: impl Future<Output = ()> + Send + 'sta
 /// Keeps the lease, watches grants and background workers, and sweeps, until the result is dropped.
 fn spawn_background_tasks(gateway: &Arc<Gateway>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    let [lease, grants, workers, sweeper] = [(); 4].map(|()| gateway.clone());
+    let [lease, grants, workers, sweeper, certificates] = [(); 5].map(|()| gateway.clone());
+    tasks.spawn(async move { certificates.watch_certificates().await });
     tasks.spawn(async move { lease.index.keep_lease().await });
     tasks.spawn(async move { grants.store.watch_emit_grants().await });
     tasks.spawn(async move { workers.store.watch_workers().await });
@@ -98,16 +105,13 @@ fn router(config: &Config, gateway: Arc<Gateway>, credentials: Arc<Credentials>)
     let rest = rest::router(app.clone());
     let s3 = s3::service(&app, config, hosts.clone(), rest.clone());
     let body_idle = Duration::from_millis(config.limits.body_idle_ms);
-    let services = Services { app, hosts, region: config.region.as_str().into(), body_idle, rest, s3 };
+    let services = Services { hosts, region: config.region.as_str().into(), body_idle, rest, s3 };
     Ok(Router::new().fallback(dispatch).with_state(services))
 }
 
 async fn dispatch(State(services): State<Services>, request: Request) -> Response<Body> {
     let context = RequestContext::begin(request.headers());
-    let span = match request.uri().path() {
-        path if PROBES.contains(&path) => Span::none(),
-        _ => context.span(request.method().as_str(), request.headers()),
-    };
+    let span = context.span(request.method().as_str(), request.headers());
     let idle = services.body_idle;
     drain::answer(request, idle, |request| answer(services, context, request)).instrument(span).await
 }
@@ -119,12 +123,11 @@ async fn answer(services: Services, context: RequestContext, mut request: Reques
     // Where the host's name has the bucket, the path is a key.
     let in_host = matches!(style, Ok(Style::Virtual(_)));
     let is_native = !in_host && is_native(&path);
-    let response = match (path.as_str(), style) {
-        (path, _) if !in_host && PROBES.contains(&path) => probe(&services, &context, &method, path).await,
-        (_, Err(refusal)) if is_native => Failure(refusal).into_response(),
-        (_, Err(refusal)) => s3::refused(&refusal, context.id()),
-        _ if is_native && !s3::is_signed(&request) => native(&services.rest, request).await,
-        (_, Ok(style)) => {
+    let response = match style {
+        Err(refusal) if is_native => Failure(refusal).into_response(),
+        Err(refusal) => s3::refused(&refusal, context.id()),
+        Ok(_) if is_native && !s3::is_signed(&request) => native(&services.rest, request).await,
+        Ok(style) => {
             request.extensions_mut().insert(style);
             s3(&services, &context, request).await
         }
@@ -139,18 +142,6 @@ async fn answer(services: Services, context: RequestContext, mut request: Reques
     }
     context.end(method.as_str(), &path, &response);
     response
-}
-
-async fn probe(services: &Services, context: &RequestContext, method: &Method, path: &str) -> Response<Body> {
-    context.set_verb("probe");
-    match path {
-        _ if *method != Method::GET && *method != Method::HEAD => {
-            Failure::from(ErrorCode::NotImplemented).into_response()
-        }
-        "/livez" => probes::text("text/plain", "live\n"),
-        "/readyz" => probes::ready(&services.app.gateway).await.map_err(Failure).into_response(),
-        _ => probes::metrics(),
-    }
 }
 
 fn is_native(path: &str) -> bool {

@@ -1,15 +1,21 @@
-//! Probes and metrics.
+//! Probes and metrics, on an address of their own: who may ask for objects need not see what the service knows of itself.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use axum::{
+    Router,
+    extract::State,
     http::header,
     response::{IntoResponse, Response},
+    routing::get,
 };
 use mantle_types::{Error, ErrorCode, Result};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tokio::net::TcpListener;
+use uuid::Uuid;
 
 use super::{
+    problem,
     request_context::{UNROUTED, requests, seconds},
     rest, s3,
 };
@@ -35,13 +41,32 @@ pub fn install_metrics() -> anyhow::Result<()> {
             .set_buckets_for_metric(Matcher::Full(BATCH_ELEMENTS.into()), ELEMENTS_BUCKETS)?;
         let _ = METRICS.set(builder.install_recorder()?);
         mantle_telemetry::metrics::describe(crate::metric_table::METRICS);
+        mantle_telemetry::metrics::describe(mantle_tls::metric_table::METRICS);
         begin_series();
     }
     Ok(())
 }
 
+/// Serves `/livez`, `/readyz` and `/metrics`. Never returns.
+pub async fn serve(listener: TcpListener, gateway: Arc<Gateway>) {
+    // It fails only if it cannot accept, and then tries again.
+    let _ = axum::serve(listener, router(gateway)).await;
+}
+
+pub fn router(gateway: Arc<Gateway>) -> Router {
+    Router::new()
+        .route("/livez", get(|| async { text("text/plain", "live\n") }))
+        .route("/readyz", get(answer_ready))
+        .route("/metrics", get(|| async { metrics() }))
+        .with_state(gateway)
+}
+
+async fn answer_ready(State(gateway): State<Arc<Gateway>>) -> Response {
+    ready(&gateway).await.unwrap_or_else(|error| problem::response(&error, Uuid::now_v7()).into_response())
+}
+
 /// Readiness: the database answers, no role may forge its change stream, and a replica of the index answers.
-pub async fn ready(gateway: &Gateway) -> Result<Response> {
+async fn ready(gateway: &Gateway) -> Result<Response> {
     let (database, grants, index) =
         futures::join!(gateway.store.ping(), gateway.store.emit_grants(), gateway.index.is_ready());
     database?;
@@ -58,12 +83,12 @@ pub async fn ready(gateway: &Gateway) -> Result<Response> {
     Ok(text("text/plain", "ready\n"))
 }
 
-pub fn metrics() -> Response {
+fn metrics() -> Response {
     let page = METRICS.get().map(PrometheusHandle::render).unwrap_or_default();
     text("text/plain; version=0.0.4", page)
 }
 
-pub fn text(content_type: &'static str, body: impl IntoResponse) -> Response {
+fn text(content_type: &'static str, body: impl IntoResponse) -> Response {
     ([(header::CONTENT_TYPE, content_type)], body).into_response()
 }
 

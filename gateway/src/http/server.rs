@@ -2,30 +2,81 @@
 //! without a byte of its body. Otherwise a client that says nothing holds a connection for ever, and some thousands of
 //! them hold the service.
 
-use std::{sync::Arc, time::Duration};
-
-use axum::Router;
-use hyper::server::conn::http1;
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    server::graceful::GracefulShutdown,
-    service::TowerToHyperService,
+use std::{
+    io,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
-use tokio::{net::TcpListener, sync::Semaphore, time::sleep};
-use tokio_util::sync::CancellationToken;
+
+use axum::{
+    Router,
+    http::{HeaderValue, Request, Version, header},
+};
+use hyper::{
+    body::Incoming,
+    server::conn::{http1, http2},
+    service::service_fn,
+};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use mantle_tls::{Https, Live, Stream};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{Notify, Semaphore},
+    time::{sleep, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower::ServiceExt;
 
 use crate::config::Limits;
 
 /// The pause after a connection that could not be accepted, because there are too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Most requests of one HTTP/2 connection at a time.
+const STREAMS_MAX: u32 = 256;
+/// Largest head of an HTTP/2 request, in bytes; S3 allows 8 KiB of headers.
+const HEAD_BYTES_MAX: u32 = 32 << 10;
+/// HTTP/2 flow-control windows; the default of 64 KiB costs a round trip for every part of a body.
+const WINDOW_BYTES: u32 = 1 << 20;
+/// A connection of HTTP/2 whose other end does not answer for twice this time is gone.
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// Serves until `stopped`, and then until the requests under way are answered.
-pub async fn serve(listener: TcpListener, router: Router, limits: &Limits, stopped: CancellationToken) {
-    let graceful = GracefulShutdown::new();
-    let free = Arc::new(Semaphore::new(limits.connections_max));
-    let mut http = http1::Builder::new();
+/// What all connections share.
+struct Server {
+    router: Router,
+    https: Option<Live<Https>>,
+    head_timeout: Duration,
+    http1: http1::Builder,
+    http2: http2::Builder<TokioExecutor>,
+    stopped: CancellationToken,
+}
+
+/// Serves until `stopped`, and then until the requests under way are answered. With certificates it speaks TLS only.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    https: Option<Live<Https>>,
+    limits: &Limits,
+    stopped: CancellationToken,
+) {
+    let head_timeout = Duration::from_millis(limits.head_timeout_ms);
+    let mut http1 = http1::Builder::new();
     // Also bounds the time that a connection stays open between two requests.
-    http.timer(TokioTimer::new()).header_read_timeout(Duration::from_millis(limits.head_timeout_ms));
+    http1.timer(TokioTimer::new()).header_read_timeout(head_timeout);
+    let mut http2 = http2::Builder::new(TokioExecutor::new());
+    http2
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEAD_BYTES_MAX)
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE);
+    let server = Arc::new(Server { router, https, head_timeout, http1, http2, stopped: stopped.clone() });
+    let (free, connections) = (Arc::new(Semaphore::new(limits.connections_max)), TaskTracker::new());
     let accept = async {
         loop {
             // Clients over the bound wait in the listener's queue.
@@ -40,11 +91,10 @@ pub async fn serve(listener: TcpListener, router: Router, limits: &Limits, stopp
             };
             // An answer is written in one piece. Waiting to fill a packet would take longer than the request.
             let _ = stream.set_nodelay(true);
-            let service = TowerToHyperService::new(router.clone());
-            let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
-            tokio::spawn(async move {
-                if let Err(cause) = connection.await {
-                    tracing::debug!(%cause, "a connection broke");
+            let server = server.clone();
+            connections.spawn(async move {
+                if let Err(cause) = server.connection(stream).await {
+                    tracing::debug!(cause, "a connection broke");
                 }
                 drop(place);
             });
@@ -54,7 +104,101 @@ pub async fn serve(listener: TcpListener, router: Router, limits: &Limits, stopp
         () = accept => {}
         () = stopped.cancelled() => {}
     }
-    graceful.shutdown().await;
+    connections.close();
+    connections.wait().await;
+}
+
+type Broken = Box<dyn std::error::Error + Send + Sync>;
+
+impl Server {
+    async fn connection(&self, stream: TcpStream) -> Result<(), Broken> {
+        let Some(https) = &self.https else { return self.http1(stream).await };
+        let handshake = timeout(self.head_timeout, mantle_tls::accept_https(stream, https));
+        let (stream, is_http2) = tokio::select! {
+            shaken = handshake => shaken.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??,
+            () = self.stopped.cancelled() => return Ok(()),
+        };
+        if is_http2 { self.http2(stream).await } else { self.http1(stream).await }
+    }
+
+    async fn http1<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin>(&self, stream: S) -> Result<(), Broken> {
+        let router = self.router.clone();
+        let service = service_fn(move |request: Request<Incoming>| router.clone().oneshot(request));
+        let mut connection = pin!(self.http1.serve_connection(TokioIo::new(stream), service));
+        tokio::select! {
+            ended = connection.as_mut() => return Ok(ended?),
+            () = self.stopped.cancelled() => connection.as_mut().graceful_shutdown(),
+        }
+        Ok(connection.await?)
+    }
+
+    /// HTTP/2 has no bound of its own on a connection without requests.
+    async fn http2(&self, stream: Stream) -> Result<(), Broken> {
+        let (router, requests) = (self.router.clone(), Arc::new(Requests::default()));
+        let counted = requests.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (router, counted) = (router.clone(), counted.begin());
+            async move {
+                let answer = router.oneshot(with_host(request)).await;
+                drop(counted);
+                answer
+            }
+        });
+        let mut connection = pin!(self.http2.serve_connection(TokioIo::new(stream), service));
+        tokio::select! {
+            ended = connection.as_mut() => return Ok(ended?),
+            () = requests.none_for(self.head_timeout) => connection.as_mut().graceful_shutdown(),
+            () = self.stopped.cancelled() => connection.as_mut().graceful_shutdown(),
+        }
+        Ok(connection.await?)
+    }
+}
+
+/// The signature covers the header `Host`, which HTTP/2 sends as the request's authority.
+fn with_host(mut request: Request<Incoming>) -> Request<Incoming> {
+    let authority = request.uri().authority().map(|authority| HeaderValue::try_from(authority.as_str()));
+    if let Some(Ok(host)) = authority
+        && request.version() == Version::HTTP_2
+        && !request.headers().contains_key(header::HOST)
+    {
+        request.headers_mut().insert(header::HOST, host);
+    }
+    request
+}
+
+/// The requests under way on a connection.
+#[derive(Default)]
+struct Requests {
+    under_way: AtomicUsize,
+    changed: Notify,
+}
+
+struct Begun(Arc<Requests>);
+
+impl Requests {
+    fn begin(self: &Arc<Self>) -> Begun {
+        self.under_way.fetch_add(1, Ordering::AcqRel);
+        self.changed.notify_one();
+        Begun(self.clone())
+    }
+
+    /// Returns when there was no request for this long.
+    async fn none_for(&self, limit: Duration) {
+        loop {
+            if self.under_way.load(Ordering::Acquire) > 0 {
+                self.changed.notified().await;
+            } else if timeout(limit, self.changed.notified()).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::AcqRel);
+        self.0.changed.notify_one();
+    }
 }
 
 #[cfg(test)]
@@ -77,7 +221,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, stopped) = (listener.local_addr().unwrap(), CancellationToken::new());
         let (router, until) = (Router::new().route("/", get(|| async { "here" })), stopped.clone());
-        tokio::spawn(async move { serve(listener, router, &limits, until).await });
+        tokio::spawn(async move { serve(listener, router, None, &limits, until).await });
         (address, stopped)
     }
 
@@ -121,5 +265,140 @@ mod tests {
         stopped.cancel();
         assert_eq!(timeout(BOUND, client.read(&mut [0])).await.unwrap().unwrap(), 0);
         assert!(begin.elapsed() < BOUND);
+    }
+
+    mod https {
+        use std::path::Path;
+
+        use axum::body::Body;
+        use http_body_util::BodyExt;
+        use hyper::client::conn;
+        use mantle_tls::{
+            MinimumVersion,
+            testing::{Authority, Files},
+        };
+        use rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer, pki_types::pem::PemObject};
+        use tokio_rustls::{TlsConnector, client::TlsStream};
+
+        use super::*;
+
+        /// A server with a certificate for `localhost`, and what a client trusts.
+        struct Scene {
+            address: std::net::SocketAddr,
+            stopped: CancellationToken,
+            folder: tempfile::TempDir,
+        }
+
+        impl Scene {
+            async fn new(minimum_version: MinimumVersion, limits: Limits) -> Self {
+                let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::default());
+                let files = Files::new(folder.path(), &[&authority], &authority, ("", "localhost"));
+                let https =
+                    Https { certificate_file: files.path("own.crt"), key_file: files.path("own.key"), minimum_version };
+                let https = Live::load(https).unwrap();
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let (address, stopped) = (listener.local_addr().unwrap(), CancellationToken::new());
+                let answer = |headers: axum::http::HeaderMap| async move {
+                    headers.get("host").map(|host| host.to_str().unwrap().to_owned()).unwrap_or_default()
+                };
+                let (router, until) = (Router::new().route("/", get(answer)), stopped.clone());
+                tokio::spawn(async move { serve(listener, router, Some(https), &limits, until).await });
+                Self { address, stopped, folder }
+            }
+
+            async fn connect(
+                &self,
+                protocol: &[u8],
+                versions: &[&'static rustls::SupportedProtocolVersion],
+            ) -> std::io::Result<TlsStream<TcpStream>> {
+                let mut roots = RootCertStore::empty();
+                let own: &Path = self.folder.path();
+                roots.add(CertificateDer::from_pem_file(own.join("ca.crt")).unwrap()).unwrap();
+                let provider = rustls::crypto::ring::default_provider().into();
+                let config = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
+                let mut config = config.with_root_certificates(roots).with_no_client_auth();
+                config.alpn_protocols = vec![protocol.to_vec()];
+                let stream = TcpStream::connect(self.address).await?;
+                TlsConnector::from(Arc::new(config)).connect("localhost".try_into().unwrap(), stream).await
+            }
+        }
+
+        const ALL: &[&rustls::SupportedProtocolVersion] = rustls::ALL_VERSIONS;
+
+        #[tokio::test]
+        async fn both_versions_of_http_are_served() {
+            let scene = Scene::new(MinimumVersion::Tls12, Limits::default()).await;
+            let stream = scene.connect(b"http/1.1", &[&rustls::version::TLS12]).await.unwrap();
+            let (mut sender, connection) = conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+            tokio::spawn(connection);
+            let request = Request::get("/").header("host", "localhost").body(Body::empty()).unwrap();
+            let answer = sender.send_request(request).await.unwrap().into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(answer, "localhost");
+
+            let stream = scene.connect(b"h2", ALL).await.unwrap();
+            let (sender, connection) =
+                conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+            tokio::spawn(connection);
+            for _ in 0..2 {
+                let request = Request::get("https://localhost:9/").body(Body::empty()).unwrap();
+                let answer = sender.clone().send_request(request).await.unwrap().into_body();
+                assert_eq!(answer.collect().await.unwrap().to_bytes(), "localhost:9", "the signed header");
+            }
+        }
+
+        #[tokio::test]
+        async fn an_old_version_and_a_client_without_tls_are_refused() {
+            let limits = Limits { head_timeout_ms: 500, ..Limits::default() };
+            let scene = Scene::new(MinimumVersion::Tls13, limits).await;
+            assert!(scene.connect(b"http/1.1", &[&rustls::version::TLS12]).await.is_err());
+            assert!(scene.connect(b"http/1.1", ALL).await.is_ok());
+            for said in [REQUEST, b""] {
+                let mut stream = TcpStream::connect(scene.address).await.unwrap();
+                stream.write_all(said).await.unwrap();
+                let mut answer = Vec::new();
+                let _ = timeout(BOUND, stream.read_to_end(&mut answer)).await.expect("the connection stays open");
+                assert!(!answer.starts_with(b"HTTP"), "an answer in clear");
+            }
+        }
+
+        #[tokio::test]
+        async fn a_connection_without_requests_is_closed() {
+            let scene = Scene::new(MinimumVersion::Tls12, Limits { head_timeout_ms: 300, ..Limits::default() }).await;
+            let stream = scene.connect(b"h2", ALL).await.unwrap();
+            let (sender, connection) =
+                conn::http2::handshake::<_, _, Body>(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+            timeout(BOUND, connection).await.expect("the connection stays open").unwrap();
+            drop(sender);
+        }
+
+        #[tokio::test]
+        async fn a_shutdown_does_not_wait_for_idle_clients_of_http2() {
+            let scene = Scene::new(MinimumVersion::Tls12, Limits::default()).await;
+            let stream = scene.connect(b"h2", ALL).await.unwrap();
+            let (mut sender, connection) =
+                conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+            let connection = tokio::spawn(connection);
+            let request = Request::get("https://localhost/").body(Body::empty()).unwrap();
+            sender.send_request(request).await.unwrap();
+            scene.stopped.cancel();
+            timeout(BOUND, connection).await.expect("the connection stays open").unwrap().unwrap();
+            drop(sender);
+        }
+
+        #[tokio::test]
+        async fn a_replaced_certificate_is_used() {
+            let folder = tempfile::tempdir().unwrap();
+            let (old, new) = (Authority::default(), Authority::default());
+            let files = Files::new(folder.path(), &[&old], &old, ("", "localhost"));
+            let https = Https {
+                certificate_file: files.path("own.crt"),
+                key_file: files.path("own.key"),
+                minimum_version: MinimumVersion::Tls12,
+            };
+            let https = Live::load(https).unwrap();
+            let before = https.current();
+            files.replace(&new, ("", "localhost"), |_| ());
+            assert!(https.reload().unwrap() && !Arc::ptr_eq(&before, &https.current()));
+        }
     }
 }

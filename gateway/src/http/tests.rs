@@ -37,15 +37,20 @@ fn router(folder: &TempDir) -> Router {
     let text = "[[credential]]\naccess_key = \"AK\"\nsecret_key = \"SK\"\ntoken = \"TK\"\nuid = 7\n";
     std::fs::write(&credentials, text).unwrap();
     std::fs::set_permissions(&credentials, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let config = Config::parse(&format!(
-        "listen = \"127.0.0.1:0\"\ndata_dir = {:?}\ncredentials_file = {credentials:?}\n\
+    let config = config(folder);
+    let credentials = Arc::new(Credentials::read(&config.credentials_file).unwrap());
+    super::router(&config, Arc::new(Gateway::new(&config).unwrap()), credentials).unwrap()
+}
+
+fn config(folder: &TempDir) -> Config {
+    let credentials = folder.path().join("credentials.toml");
+    Config::parse(&format!(
+        "listen = \"127.0.0.1:0\"\nprobes_listen = \"127.0.0.1:0\"\ndata_dir = {:?}\ncredentials_file = {credentials:?}\n\
          [postgres]\nhost = \"127.0.0.1\"\nport = 1\ndatabase = \"d\"\nuser = \"u\"\n\
          [index]\nreplicas = [\"127.0.0.1:1\"]\n",
         folder.path().join("data")
     ))
-    .unwrap();
-    let credentials = Arc::new(Credentials::read(&credentials).unwrap());
-    super::router(&config, Arc::new(Gateway::new(&config).unwrap()), credentials).unwrap()
+    .unwrap()
 }
 
 async fn ask(router: &Router, method: Method, target: &str, headers: &[(&str, &str)], body: &str) -> Answer {
@@ -136,10 +141,16 @@ async fn bad_parameters_and_bodies_are_refused() {
 #[tokio::test]
 async fn a_service_without_its_database_says_so() {
     let folder = TempDir::new().unwrap();
-    let router = router(&folder);
-    assert_eq!(ask(&router, Method::GET, "/livez", &[], "").await.status, 200);
-    let answer = ask(&router, Method::GET, "/readyz", &[], "").await;
+    let probes = super::probes::router(Arc::new(Gateway::new(&config(&folder)).unwrap()));
+    assert_eq!(ask(&probes, Method::GET, "/livez", &[], "").await.status, 200);
+    assert_eq!(ask(&probes, Method::POST, "/livez", &[], "").await.status, 405);
+    let answer = ask(&probes, Method::GET, "/readyz", &[], "").await;
     assert_eq!(answer.status, 503);
+    let router = router(&folder);
+    // Where users ask, they are buckets' names.
+    for probe in ["/livez", "/readyz", "/metrics"] {
+        assert_eq!(ask(&router, Method::GET, probe, &[], "").await.status, 403, "{probe}");
+    }
     let answer = ask(&router, Method::GET, "/v1/ns", &[TOKEN], "").await;
     assert_eq!(answer.problem(), (503, "database_unavailable".to_owned()));
     assert_eq!(answer.headers["retry-after"], "1");

@@ -15,6 +15,7 @@ use futures::future::{join_all, try_join_all};
 use mantle_index_client::{IndexClient, Query};
 pub use mantle_index_client::{PreparedRename, RenameRequest, Resolution};
 use mantle_telemetry::step;
+use mantle_tls::Tls;
 use mantle_types::{Error, ErrorCode, GroupId, Lsn, RequestKey, Result};
 use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
@@ -42,11 +43,11 @@ pub struct Index {
 
 impl Index {
     /// Connects at the first call. Must be called within a tokio runtime.
-    pub fn new(config: &Config, store: Arc<Store>) -> Result<Self> {
+    pub fn new(config: &Config, store: Arc<Store>, tls: Option<Tls>) -> Result<Self> {
         // Prometheus sees the series of each call from the start.
         CALLS.iter().for_each(|call| drop(seconds(call)));
         Ok(Self {
-            client: IndexClient::connect_lazy(config.index.replicas.clone(), None)?,
+            client: IndexClient::connect_lazy(config.index.replicas.clone(), tls)?,
             store,
             await_timeout: Duration::from_millis(config.limits.await_timeout_ms),
             groups: Mutex::default(),

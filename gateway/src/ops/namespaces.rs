@@ -9,7 +9,7 @@ use crate::{
     store::{Namespace, no_namespace},
 };
 
-/// The gateway's own paths, which cannot be namespaces.
+/// Paths that gateways of older releases answer themselves, so that they cannot be namespaces.
 pub const RESERVED: [&str; 3] = ["livez", "readyz", "metrics"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@ use std::{
 
 use deadpool_postgres::{Pool, PoolError};
 use mantle_telemetry::step;
+use mantle_tls::PostgresConnector;
 use mantle_types::{ErrorCode, Result};
 use rand::Rng;
 use tokio_postgres::{
@@ -53,9 +54,16 @@ pub async fn pause(attempt: u32) {
 }
 
 impl Database {
-    /// Connects at the first statement. Several nodes may share `suspect`.
-    pub fn new(config: &Postgres, name: &str, wait: Duration, suspect: Arc<AtomicBool>) -> anyhow::Result<Self> {
-        let (pool, unconfirmed) = pool::build(config, name, wait)?;
+    /// Connects at the first statement. `named`: the application's name, and whether it is the configured server and not one
+    /// that PostgreSQL named. Several nodes may share `suspect`.
+    pub fn new(
+        config: &Postgres,
+        tls: &PostgresConnector,
+        named: (&str, bool),
+        wait: Duration,
+        suspect: Arc<AtomicBool>,
+    ) -> anyhow::Result<Self> {
+        let (pool, unconfirmed) = pool::build(config, tls, named, wait)?;
         Ok(Self { pool, unconfirmed, suspect })
     }
 

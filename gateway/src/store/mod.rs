@@ -28,6 +28,7 @@ mod worker_problems;
 
 use std::{sync::Arc, time::Duration};
 
+use mantle_tls::PostgresConnector;
 use mantle_types::{ErrorCode, NamespaceId, PartitionId, RequestKey, Result};
 use tokio_postgres::{Row, types::Type};
 
@@ -95,9 +96,14 @@ pub struct Store {
 
 impl Store {
     /// Connects at the first statement. Must be called within a tokio runtime.
-    pub fn new(config: &Postgres, application_name: &str, wait: Duration) -> anyhow::Result<Self> {
+    pub fn new(
+        config: &Postgres,
+        tls: PostgresConnector,
+        application_name: &str,
+        wait: Duration,
+    ) -> anyhow::Result<Self> {
         database::begin_series();
-        let nodes = Arc::new(Nodes::new(config, application_name, wait)?);
+        let nodes = Arc::new(Nodes::new(config, tls, application_name, wait)?);
         Ok(Self {
             mkdir: Mutations::new(&nodes, config),
             rmdir: Mutations::new(&nodes, config),

@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use mantle_tls::PostgresConnector;
 use mantle_types::{ErrorCode, PartitionId, Result};
 use parking_lot::{Mutex, RwLock};
 
@@ -41,6 +42,7 @@ struct Known {
 
 pub struct Nodes {
     config: Postgres,
+    tls: PostgresConnector,
     application_name: String,
     wait: Duration,
     /// The configured node.
@@ -55,11 +57,18 @@ pub struct Nodes {
 
 impl Nodes {
     /// Connects at the first statement.
-    pub fn new(config: &Postgres, application_name: &str, wait: Duration) -> anyhow::Result<Self> {
+    pub fn new(
+        config: &Postgres,
+        tls: PostgresConnector,
+        application_name: &str,
+        wait: Duration,
+    ) -> anyhow::Result<Self> {
         let address = Address { host: config.host.clone(), port: config.port };
+        let database = Database::new(config, &tls, (application_name, true), wait, Arc::default())?;
         Ok(Self {
-            main: Node { address, database: Database::new(config, application_name, wait, Arc::default())? },
+            main: Node { address, database },
             config: config.clone(),
+            tls,
             application_name: application_name.to_owned(),
             wait,
             known: RwLock::new(None),
@@ -167,7 +176,8 @@ impl Nodes {
             return Ok(node.clone());
         }
         let config = Postgres { host: address.host.clone(), port: address.port, ..self.config.clone() };
-        let database = Database::new(&config, &self.application_name, self.wait, self.suspect.clone());
+        let named = (&*self.application_name, false);
+        let database = Database::new(&config, &self.tls, named, self.wait, self.suspect.clone());
         let database = database.map_err(|cause| {
             tracing::error!(host = address.host, port = address.port, %cause, "no pool for a node");
             ErrorCode::Internal

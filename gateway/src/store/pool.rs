@@ -16,8 +16,9 @@ use std::{
 use anyhow::Context;
 use deadpool_postgres::{Connect, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use futures::StreamExt;
+use mantle_tls::PostgresConnector;
 use tokio::task::JoinHandle;
-use tokio_postgres::{AsyncMessage, Client, Config, NoTls, error::SqlState};
+use tokio_postgres::{AsyncMessage, Client, Config, error::SqlState};
 
 use crate::config::Postgres;
 
@@ -27,6 +28,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Clone, Default)]
 pub struct UnconfirmedCommits(Arc<AtomicU64>);
 
+/// Makes the connections of a pool.
+struct Connector {
+    tls: PostgresConnector,
+    unconfirmed: UnconfirmedCommits,
+}
+
 impl UnconfirmedCommits {
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Acquire)
@@ -34,14 +41,14 @@ impl UnconfirmedCommits {
 }
 
 /// Connects, and counts on the connection.
-impl Connect for UnconfirmedCommits {
+impl Connect for Connector {
     fn connect(
         &self,
         config: &Config,
     ) -> Pin<Box<dyn Future<Output = Result<(Client, JoinHandle<()>), tokio_postgres::Error>> + Send + '_>> {
-        let (config, unconfirmed) = (config.clone(), self.clone());
+        let (config, tls, unconfirmed) = (config.clone(), self.tls.clone(), self.unconfirmed.clone());
         Box::pin(async move {
-            let (client, mut connection) = config.connect(NoTls).await?;
+            let (client, mut connection) = config.connect(tls).await?;
             let task = tokio::spawn(async move {
                 let mut messages = futures::stream::poll_fn(move |cx| connection.poll_message(cx));
                 while let Some(message) = messages.next().await {
@@ -64,9 +71,14 @@ impl Connect for UnconfirmedCommits {
 }
 
 /// Makes a pool, which connects at the first statement.
-pub fn build(config: &Postgres, application_name: &str, wait: Duration) -> anyhow::Result<(Pool, UnconfirmedCommits)> {
-    let mut pg = Config::new();
-    pg.host(&config.host).port(config.port).dbname(&config.database).user(&config.user);
+pub fn build(
+    config: &Postgres,
+    tls: &PostgresConnector,
+    (application_name, is_configured): (&str, bool),
+    wait: Duration,
+) -> anyhow::Result<(Pool, UnconfirmedCommits)> {
+    let mut pg = tls.settings(&config.host, is_configured)?;
+    pg.port(config.port).dbname(&config.database).user(&config.user);
     pg.application_name(application_name).connect_timeout(CONNECT_TIMEOUT).keepalives(true);
     if let Some(file) = &config.password_file {
         let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -74,7 +86,8 @@ pub fn build(config: &Postgres, application_name: &str, wait: Duration) -> anyho
     }
     let unconfirmed = UnconfirmedCommits::default();
     let manager_config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-    let manager = Manager::from_connect(pg, unconfirmed.clone(), manager_config);
+    let manager =
+        Manager::from_connect(pg, Connector { tls: tls.clone(), unconfirmed: unconfirmed.clone() }, manager_config);
     let pool = Pool::builder(manager)
         .max_size(config.pool_size)
         .wait_timeout(Some(wait))

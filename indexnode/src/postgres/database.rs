@@ -3,10 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, anyhow};
+use mantle_tls::PostgresConnector;
 use mantle_types::{GroupId, Lsn};
-use pgwire_replication::{ReplicationClient, ReplicationConfig};
+use pgwire_replication::{ReplicationClient, ReplicationConfig, TlsConfig};
 use tokio::time::timeout;
-use tokio_postgres::NoTls;
 use tonic::async_trait;
 
 use super::{
@@ -27,14 +27,30 @@ const APPLICATION: &str = "mantle-indexnode";
 #[derive(Clone)]
 pub struct Postgres {
     settings: PostgresSettings,
+    connector: PostgresConnector,
+    /// It is the node of the configuration, and not one that PostgreSQL named.
+    is_configured: bool,
     password: String,
     group: GroupId,
 }
 
 impl Postgres {
     /// The node of the configuration, for a group. Reads the password file.
-    pub fn new(config: &Config, group: GroupId) -> Result<Self> {
-        Ok(Self { settings: config.postgres.clone(), password: config.password()?, group })
+    pub fn new(config: &Config, connector: &PostgresConnector, group: GroupId) -> Result<Self> {
+        let (settings, connector) = (config.postgres.clone(), connector.clone());
+        Ok(Self { settings, connector, is_configured: true, password: config.password()?, group })
+    }
+
+    /// The replication client verifies names only, and takes an address as one if it is said to be one.
+    fn replication_tls(&self) -> TlsConfig {
+        let PostgresSettings { host, tls, .. } = &self.settings;
+        let Some(tls) = tls.as_ref().filter(|_| !host.starts_with('/')) else { return TlsConfig::disabled() };
+        let name = tls.server_name.as_ref().filter(|_| self.is_configured).unwrap_or(host);
+        let config = TlsConfig::verify_full(Some(tls.ca_file.clone())).with_sni_hostname(name);
+        match (&tls.certificate_file, &tls.key_file) {
+            (Some(certificate), Some(key)) => config.with_client_cert(certificate, key),
+            _ => config,
+        }
     }
 }
 
@@ -42,15 +58,17 @@ impl Postgres {
 impl Upstream for Postgres {
     fn at(&self, host: &str, port: u16) -> Database {
         let settings = PostgresSettings { host: host.to_owned(), port, ..self.settings.clone() };
-        Arc::new(Self { settings, ..self.clone() })
+        let is_configured = settings.host == self.settings.host;
+        Arc::new(Self { settings, is_configured, ..self.clone() })
     }
 
     async fn connect(&self) -> Result<Session> {
         let PostgresSettings { host, port, database, user, .. } = &self.settings;
-        let mut config = tokio_postgres::Config::new();
-        config.host(host).port(*port).dbname(database).user(user).password(&self.password);
+        let mut config = self.connector.settings(host, self.is_configured)?;
+        self.connector.bind_channel(&mut config);
+        config.port(*port).dbname(database).user(user).password(&self.password);
         config.application_name(APPLICATION).connect_timeout(CONNECT_TIMEOUT);
-        let connected = timeout(CONNECT_TIMEOUT, config.connect(NoTls)).await;
+        let connected = timeout(CONNECT_TIMEOUT, config.connect(self.connector.clone())).await;
         let connected = connected.map_err(|_| anyhow!("no answer"))?;
         let (client, connection) = connected.with_context(|| format!("PostgreSQL at {host}:{port}"))?;
         let driver = tokio::spawn(async move {
@@ -65,6 +83,7 @@ impl Upstream for Postgres {
         let PostgresSettings { host, port, database, user, .. } = &self.settings;
         let config = ReplicationConfig::new(host, user, &self.password, database, slot, sql::PUBLICATION)
             .with_port(*port)
+            .with_tls(self.replication_tls())
             .with_start_lsn(pgwire_replication::Lsn(start.0))
             .with_status_interval(STATUS_INTERVAL)
             .with_wakeup_interval(STATUS_INTERVAL)

@@ -122,6 +122,8 @@ impl Host {
                 database: String::new(),
                 user: String::new(),
                 password_file: PathBuf::new(),
+                tls: None,
+                plain: false,
             },
             raft: RaftSettings {
                 snapshot_log_entries: SNAPSHOT_LOG_ENTRIES,

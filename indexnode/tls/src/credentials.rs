@@ -30,13 +30,13 @@ use crate::{
 };
 
 /// What gRPC speaks.
-const HTTP2: &[u8] = b"h2";
+pub const HTTP2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";
 /// The bits of a key file's mode that it may not have.
 const TOO_OPEN: u32 = 0o027;
 const DAY: Duration = Duration::from_secs(86_400);
 
-fn provider() -> Arc<CryptoProvider> {
+pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
@@ -210,7 +210,7 @@ pub fn roots(path: &Path) -> Result<RootCertStore> {
     Ok(roots)
 }
 
-fn key(path: &Path) -> Result<PrivateKeyDer<'static>> {
+pub fn key(path: &Path) -> Result<PrivateKeyDer<'static>> {
     let at = || format!("{}", path.display());
     let mode = fs::metadata(path).with_context(at)?.permissions().mode();
     if mode & TOO_OPEN != 0 {

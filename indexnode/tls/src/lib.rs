@@ -10,6 +10,7 @@
 //! - `live`: the newest files
 //! - `stream`: a connection, encrypted or not
 //! - `server`, `client`: accepting and connecting
+//! - `postgres`: connections to PostgreSQL
 
 mod client;
 mod credentials;
@@ -17,6 +18,7 @@ mod identity;
 mod live;
 /// The metrics of certificates and connections.
 pub mod metric_table;
+mod postgres;
 mod server;
 mod settings;
 mod stream;
@@ -28,7 +30,8 @@ pub use client::connect;
 pub use credentials::{Https, MinimumVersion};
 pub use identity::{Identity, Role};
 pub use live::{Live, Tls};
-pub use server::{Accepted, incoming};
+pub use postgres::{PostgresConnector, PostgresTls, check_database};
+pub use server::{Accepted, accept_https, incoming};
 pub use settings::{Phase, TlsSettings, is_loopback};
 pub use stream::{Connection, Security, Stream};
 

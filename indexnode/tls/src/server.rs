@@ -11,8 +11,9 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use crate::{
+    credentials::{HTTP2, Https},
     identity::Identity,
-    live::Tls,
+    live::{Live, Tls},
     stream::{Connection, Security, Stream, Verified},
 };
 
@@ -66,6 +67,16 @@ pub fn incoming(listener: TcpListener, tls: Option<Tls>) -> mpsc::Receiver<Accep
         }
     });
     receiver
+}
+
+/// Shakes hands with a user's client. Tells whether it speaks HTTP/2.
+///
+/// # Errors
+/// The client speaks no TLS, or none that the server speaks.
+pub async fn accept_https(stream: TcpStream, https: &Live<Https>) -> io::Result<(Stream, bool)> {
+    let stream = TlsAcceptor::from((*https.current()).clone()).accept(stream).await?;
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
+    Ok((Stream::connected_by_tls(TlsStream::from(stream)), is_http2))
 }
 
 async fn open(stream: TcpStream, address: SocketAddr, tls: Option<Tls>) -> io::Result<Accepted> {

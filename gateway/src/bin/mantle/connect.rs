@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::Client;
 
 use crate::{
+    database_url::DatabaseUrl,
     exit::{self, Exit, failure},
     passing::is_passing,
 };
@@ -19,46 +20,29 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 #[derive(clap::Args)]
 pub struct DatabaseOptions {
     /// Direct PostgreSQL URL (not a pooler) of a role in mantle_gateway
+    ///
+    /// `?sslmode=verify-full&sslrootcert=FILE` asks for TLS. A password that the URL lacks is taken from the file that
+    /// PGPASSFILE names.
     #[arg(long = "database", env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
-    pub url: String,
+    pub url: DatabaseUrl,
 }
 
-pub async fn connect(url: &str) -> Result<Client, tokio_postgres::Error> {
-    connect_with(url.parse()?).await
-}
-
-/// Connects to another node of the same database, with the same role.
-pub async fn connect_to(url: &str, host: &str, port: u16) -> Result<Client, tokio_postgres::Error> {
-    let given: tokio_postgres::Config = url.parse()?;
-    let mut config = tokio_postgres::Config::new();
-    config.host(host).port(port);
-    if let Some(user) = given.get_user() {
-        config.user(user);
-    }
-    if let Some(password) = given.get_password() {
-        config.password(password);
-    }
-    if let Some(database) = given.get_dbname() {
-        config.dbname(database);
-    }
-    connect_with(config).await
-}
-
-async fn connect_with(mut config: tokio_postgres::Config) -> Result<Client, tokio_postgres::Error> {
+pub async fn connect(url: &DatabaseUrl) -> Result<Client, tokio_postgres::Error> {
+    let (mut config, connector) = url.settings();
     if config.get_application_name().is_none() {
         config.application_name("mantle");
     }
     if config.get_connect_timeout().is_none() {
         config.connect_timeout(Duration::from_secs(10));
     }
-    let (client, connection) = config.connect(NoTls).await?;
+    let (client, connection) = config.connect(connector).await?;
     // It ends with the client. If it fails, the caller's next query reports the cause.
     tokio::spawn(connection);
     Ok(client)
 }
 
 /// Connects once, at the start of a command, so that a wrong URL fails at once.
-pub async fn connect_first(url: &str) -> Result<Client> {
+pub async fn connect_first(url: &DatabaseUrl) -> Result<Client> {
     let refused = |error: tokio_postgres::Error| {
         let is_of_url = error.code().is_none() && !is_passing(&error);
         let error = anyhow::Error::new(error).context("cannot connect to PostgreSQL (--database, DATABASE_URL)");

@@ -4,6 +4,7 @@
 //! Each command answers in text, or in JSON (`output`), and ends with a code of one table (`exit`).
 
 mod connect;
+mod database_url;
 mod exit;
 mod fsck;
 mod import;
@@ -17,11 +18,12 @@ mod sql;
 mod status;
 mod table;
 
-use std::{collections::BTreeSet, process::ExitCode};
+use std::{collections::BTreeSet, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use mantle_index_client::IndexClient;
+use mantle_tls::{Phase, Tls, TlsSettings};
 use mantle_types::GroupId;
 
 use crate::{
@@ -67,6 +69,15 @@ struct IndexOptions {
     /// Addresses of the index replicas, separated by commas (`host:port`)
     #[arg(long = "index", env = "MANTLE_INDEX", value_name = "ADDRESSES", value_delimiter = ',')]
     replicas: Vec<String>,
+    /// Certificates of the authorities that sign the replicas' certificates, in PEM
+    #[arg(long, env = "MANTLE_TLS_CA", value_name = "FILE", requires_all = ["tls_certificate", "tls_key"])]
+    tls_ca: Option<PathBuf>,
+    /// An administrator's certificate for the index replicas, in PEM
+    #[arg(long, env = "MANTLE_TLS_CERTIFICATE", value_name = "FILE", requires = "tls_ca")]
+    tls_certificate: Option<PathBuf>,
+    /// Its private key, in PEM
+    #[arg(long, env = "MANTLE_TLS_KEY", value_name = "FILE", requires = "tls_ca")]
+    tls_key: Option<PathBuf>,
 }
 
 impl IndexOptions {
@@ -75,7 +86,16 @@ impl IndexOptions {
         if self.replicas.is_empty() {
             return Err(failure(Exit::Usage, "no index replica is named (--index, MANTLE_INDEX)"));
         }
-        IndexClient::connect_lazy(self.replicas, None).context("--index, MANTLE_INDEX")
+        let settings = match (self.tls_ca, self.tls_certificate, self.tls_key) {
+            (Some(ca_file), Some(certificate_file), Some(key_file)) => {
+                Some(TlsSettings { ca_file, certificate_file, key_file, phase: Phase::Strict })
+            }
+            _ => None,
+        };
+        let tls = settings.map(Tls::load).transpose();
+        let tls =
+            tls.map_err(|error| failure(Exit::Usage, format!("{error:#} (--tls-ca, --tls-certificate, --tls-key)")))?;
+        IndexClient::connect_lazy(self.replicas, tls).context("--index, MANTLE_INDEX")
     }
 }
 

@@ -9,6 +9,7 @@ use tokio_postgres::{Client, types::PgLsn};
 
 use crate::{
     connect,
+    database_url::DatabaseUrl,
     exit::{Exit, failure},
     sql,
 };
@@ -34,11 +35,11 @@ fn stall_detector() -> impl FnMut(u64) -> bool {
 pub struct Nodes(Vec<Client>);
 
 impl Nodes {
-    pub async fn connect(url: &str) -> Result<Self> {
+    pub async fn connect(url: &DatabaseUrl) -> Result<Self> {
         let main = connect::connect_first(url).await?;
         let mut nodes = Vec::new();
         for row in main.query(sql::NODES, &[]).await? {
-            nodes.push(connect::connect_to(url, row.get(0), row.get::<_, i32>(1) as u16).await?);
+            nodes.push(connect::connect(&url.at(row.get(0), row.get::<_, i32>(1) as u16)?).await?);
         }
         if nodes.is_empty() {
             nodes.push(main);

@@ -33,6 +33,8 @@ fn config() -> Postgres {
         database: required("MANTLE_TEST_CITUS_DATABASE"),
         user: "postgres".into(),
         password_file: Some(PathBuf::from(required("MANTLE_TEST_CITUS_PASSWORD_FILE"))),
+        tls: None,
+        plain: false,
         pool_size: 4,
         batches_in_flight_max: 4,
         batch_elements_max: 64,
@@ -132,7 +134,15 @@ async fn end(store: Store, nodes: &[Client]) {
 #[ignore = "needs a Citus cluster: tests/concurrency/test_citus.py runs it"]
 async fn citus_calls_go_to_the_node_that_has_the_directory() {
     let nodes = sessions().await;
-    let new_store = || Store::new(&config(), APPLICATION, Duration::from_secs(10)).expect("a store");
+    let new_store = || {
+        Store::new(
+            &config(),
+            mantle_tls::PostgresConnector::load(None).expect("no files"),
+            APPLICATION,
+            Duration::from_secs(10),
+        )
+        .expect("a store")
+    };
     let store = new_store();
     let (ns, _) = store.allocate_ids("citus-test", 100_000).await.expect("ids");
     let create = "SELECT code FROM mantle.create_namespace(0, $1, $2, 0, 0, 493, gen_random_uuid(), 0)";

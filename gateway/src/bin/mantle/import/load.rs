@@ -7,9 +7,10 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::{order::Order, report::Report, tree::Tree};
+use crate::database_url::DatabaseUrl;
 
 pub struct Load {
-    pub url: String,
+    pub url: DatabaseUrl,
     /// The principal that makes the entries.
     pub principal: i32,
     pub ns: NamespaceId,

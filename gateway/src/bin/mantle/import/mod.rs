@@ -40,6 +40,7 @@ use self::{
 use crate::{
     IndexOptions, connect,
     connect::DatabaseOptions,
+    database_url::DatabaseUrl,
     exit::{Exit, failure},
     output::Output,
     replicas,
@@ -109,10 +110,7 @@ async fn import(options: Options, cancel: CancellationToken) -> Result<Summary> 
     check_namespace_name(&options.namespace)?;
     // Wrong arguments fail here, before the listing is read and without further attempts.
     drop(connect::connect_first(&options.database.url).await?);
-    let index = match &options.index.replicas[..] {
-        [] => None,
-        replicas => Some(IndexClient::connect_lazy(replicas.to_vec(), None).context("--index, MANTLE_INDEX")?),
-    };
+    let index = (!options.index.replicas.is_empty()).then(|| options.index.client()).transpose()?;
     let ns = namespace(&options.database.url, &options.namespace).await?;
     let report = Report::create(options.report.as_deref()).map_err(|error| {
         failure(
@@ -170,7 +168,7 @@ async fn import(options: Options, cancel: CancellationToken) -> Result<Summary> 
     })
 }
 
-async fn namespace(url: &str, name: &str) -> Result<NamespaceId> {
+async fn namespace(url: &DatabaseUrl, name: &str) -> Result<NamespaceId> {
     let answer = Session::new(url, sql::NAMESPACE).call(&[&name]).await.context("looking the namespace up")?;
     match answer.rows.first().and_then(|row| row.get::<_, Option<i64>>(0)) {
         Some(ns) => Ok(ns.into()),
@@ -182,7 +180,7 @@ async fn namespace(url: &str, name: &str) -> Result<NamespaceId> {
 }
 
 /// Renames of directories trust that no key is larger than was permitted.
-async fn permit_keys(url: &str, ns: NamespaceId, levels: usize, bytes: usize) -> Result<()> {
+async fn permit_keys(url: &DatabaseUrl, ns: NamespaceId, levels: usize, bytes: usize) -> Result<()> {
     let (levels, bytes) = (i32::try_from(levels)?, i32::try_from(bytes)?);
     let permitted = Session::new(url, sql::RAISE_KEY_SIZE).call(&[&ns.as_i64(), &levels, &bytes]).await;
     permitted.map(drop).context("permitting the listing's longest keys")
@@ -200,7 +198,7 @@ async fn load_all(load: &Load, phases: &mut Vec<(&'static str, Duration)>) -> Re
 
 /// Waits until all replicas of the namespace's group have applied the import.
 async fn wait_for_index(
-    url: &str,
+    url: &DatabaseUrl,
     namespace: &str,
     index: &IndexClient,
     progress: &Progress,

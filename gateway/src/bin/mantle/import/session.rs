@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     connect,
+    database_url::DatabaseUrl,
     exit::{Exit, Failure, failure},
     passing::is_passing,
     sql,
@@ -53,7 +54,7 @@ impl CallError {
 
 /// A connection that renews itself, with one prepared statement.
 pub struct Session {
-    url: String,
+    url: DatabaseUrl,
     sql: &'static str,
     ready: Option<(Client, Statement)>,
 }
@@ -72,11 +73,11 @@ impl Answer {
 
 impl Session {
     /// A session for one statement. It connects with its first call.
-    pub fn new(url: &str, sql: &'static str) -> Self {
-        Self { url: url.to_owned(), sql, ready: None }
+    pub fn new(url: &DatabaseUrl, sql: &'static str) -> Self {
+        Self { url: url.clone(), sql, ready: None }
     }
 
-    pub fn several(count: usize, url: &str, sql: &'static str) -> Vec<Self> {
+    pub fn several(count: usize, url: &DatabaseUrl, sql: &'static str) -> Vec<Self> {
         (0..count).map(|_| Self::new(url, sql)).collect()
     }
 
@@ -150,7 +151,7 @@ pub struct Ids {
 }
 
 impl Ids {
-    pub fn new(url: &str, wanted: usize) -> Self {
+    pub fn new(url: &DatabaseUrl, wanted: usize) -> Self {
         Self { session: Session::new(url, sql::ALLOCATE_IDS), next: 0, left: 0, wanted: wanted as i64 }
     }
 
@@ -196,10 +197,14 @@ mod tests {
         assert!(error_code("MT000").is_err());
     }
 
+    fn nowhere() -> DatabaseUrl {
+        "postgresql://nobody@127.0.0.1:1/nothing".parse().unwrap()
+    }
+
     #[tokio::test]
     async fn every_job_runs_once_and_none_after_a_cancellation() {
         let (done, cancel) = (Mutex::new(Vec::new()), CancellationToken::new());
-        let mut sessions = Session::several(3, "", "");
+        let mut sessions = Session::several(3, &nowhere(), "");
         let work = async |_: &mut Session, job: u32| {
             done.lock().push(job);
             Ok(())
@@ -215,7 +220,7 @@ mod tests {
     #[tokio::test]
     async fn a_failure_ends_all_runs() {
         let (count, cancel) = (Mutex::new(0), CancellationToken::new());
-        let error = in_parallel(&mut Session::several(2, "", ""), 0..1000, &cancel, async |_, job| {
+        let error = in_parallel(&mut Session::several(2, &nowhere(), ""), 0..1000, &cancel, async |_, job| {
             *count.lock() += 1;
             if job == 3 { Err(anyhow!("job {job}")) } else { Ok(()) }
         })

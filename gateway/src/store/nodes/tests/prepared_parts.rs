@@ -65,7 +65,13 @@ async fn found(
 #[ignore = "needs a Citus cluster: tests/concurrency/test_citus.py runs it"]
 async fn citus_lookups_wait_for_prepared_parts() {
     let nodes = sessions().await;
-    let store = Store::new(&config(), APPLICATION, Duration::from_secs(10)).expect("a store");
+    let store = Store::new(
+        &config(),
+        mantle_tls::PostgresConnector::load(None).expect("no files"),
+        APPLICATION,
+        Duration::from_secs(10),
+    )
+    .expect("a store");
     let (ns, _) = store.allocate_ids("citus-test", 1000).await.expect("ids");
     let name = format!("prepared-{ns}");
     let create = "SELECT code FROM mantle.create_namespace(0, $1, $2, 0, 0, 493, gen_random_uuid(), 0)";
