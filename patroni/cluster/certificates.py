@@ -1,50 +1,121 @@
-"""TLS for etcd: an authority of the cluster's own, a certificate for etcd's members, and one for Patroni.
+"""TLS of a cluster: two authorities of its own, and a certificate for each use on each host.
 
-Invariant: made once, stored with the secrets (0600), valid for this cluster's etcd only. In production use your own
-authority. It must sign no other clients.
+Invariant: made once, stored with the secrets (0600), valid for this cluster only. In production use your own
+authorities. etcd's signs etcd's members and Patroni, and nobody else: a client that etcd knows can promote a stale
+standby. The other one signs the services. A certificate's organizational unit is the role of a Mantle process; its
+common name is the database role, where PostgreSQL asks for a certificate.
 """
 
 import ssl
+from pathlib import Path
 
 from stack.account import Account
+from stack.failure import Failure
+from stack.layout import Host
 from stack.terminal import run
 
 from .layout import ClusterLayout
 
 DAYS = 3650
+ETCD_AUTHORITY = "ca"
+AUTHORITY = "services-ca"
+ADMINISTRATOR = "administrator"
+# The name that every PostgreSQL server of the cluster has: which one is behind a proxy changes with each failover.
+TAFDB = "tafdb"
+BOTH = "extendedKeyUsage=serverAuth,clientAuth"
+SERVER = ["extendedKeyUsage=serverAuth"]
 
 
 def make_missing(layout: ClusterLayout, account: Account) -> None:
-    folder = layout.certificates
-    if (folder / "patroni.key").exists():
-        return
-    account.own_folder(folder, 0o700)
-    authority = ["basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign"]
-    _make(layout, "ca", f"/CN=mantle {layout.tag}", authority, signed=False)
+    """Makes what is not there: after a host was added, that host's."""
+    account.own_folder(layout.certificates, 0o700)
+    for authority in (ETCD_AUTHORITY, AUTHORITY):
+        make_authority(layout, account, authority)
     # A member's address must be in its certificate, also the one that the others see. With loopback hosts that is this
     # machine's own.
-    addresses = [*(host.address for host in layout.etcd_hosts), layout.own_address]
-    names = "subjectAltName=" + ",".join(f"IP:{address}" for address in addresses)
+    etcd = [*(host.address for host in layout.etcd_hosts), layout.own_address]
     # Members are clients of each other.
-    _make(layout, "etcd", "/CN=etcd", [names, "extendedKeyUsage=serverAuth,clientAuth"])
-    _make(layout, "patroni", "/CN=patroni", ["extendedKeyUsage=clientAuth"])
-    for path in folder.iterdir():
-        path.chmod(0o600)
-        account.own(path)
+    make(layout, account, "etcd", "/CN=etcd", etcd, [BOTH], ETCD_AUTHORITY)
+    make(layout, account, "patroni", "/CN=patroni", [], ["extendedKeyUsage=clientAuth"], ETCD_AUTHORITY)
+    make(layout, account, ADMINISTRATOR, "/OU=mantle-administrator/CN=administrator", [], [BOTH])
+    for host in layout.index_hosts:
+        make(layout, account, host.name, "/OU=mantle-peer/CN=index", [host.address], [BOTH])
+    for host in layout.gateway_hosts:
+        make(layout, account, host.name, "/OU=mantle-gateway/CN=gateway", [host.address], [BOTH])
+        make(layout, account, f"{host.name}-https", f"/CN={host.name}", [host.address, host.name], SERVER)
+    for host in layout.database_hosts:
+        # PostgreSQL, PgBouncer and Patroni's REST interface. Citus reaches its own node at localhost.
+        names = [host.address, "127.0.0.1", host.name, "localhost", TAFDB]
+        make(layout, account, host.name, f"/CN={host.name}", names, [BOTH])
 
 
-def _make(layout: ClusterLayout, name: str, subject: str, extensions: list[str], *, signed: bool = True) -> None:
-    path = lambda file: str(layout.certificates / file)
+def make_authority(layout: ClusterLayout, account: Account, name: str) -> None:
+    if path(layout, f"{name}.key").exists():
+        return
+    extensions = ["basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign"]
+    _openssl(layout, account, name, f"/CN=mantle {layout.tag} {name}", extensions, [])
+
+
+def make(
+    layout: ClusterLayout,
+    account: Account,
+    name: str,
+    subject: str,
+    hosts: list[str],
+    extensions: list[str],
+    authority: str = AUTHORITY,
+    *,
+    days: int = DAYS,
+    again: bool = False,
+) -> None:
+    """Makes a certificate that the authority signs, unless there is one. `hosts`: names and addresses of its holder."""
+    if path(layout, f"{name}.key").exists() and not again:
+        return
+    names = ",".join(f"{'IP' if host[0].isdigit() else 'DNS'}:{host}" for host in hosts)
+    extensions = ["basicConstraints=critical,CA:FALSE", *extensions, *([f"subjectAltName={names}"] if names else [])]
+    signer = ["-CA", str(path(layout, f"{authority}.crt")), "-CAkey", str(path(layout, f"{authority}.key"))]
+    _openssl(layout, account, name, subject, extensions, signer, days)
+
+
+def path(layout: ClusterLayout, file: str) -> Path:
+    return layout.certificates / file
+
+
+def _openssl(
+    layout: ClusterLayout,
+    account: Account,
+    name: str,
+    subject: str,
+    extensions: list[str],
+    signer: list[str],
+    days: int = DAYS,
+) -> None:
+    """Writes beside and renames: processes read the files while they run."""
+    new = {suffix: path(layout, f"{name}.{suffix}.new") for suffix in ("key", "crt")}
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc"]
-    command += ["-days", str(DAYS), "-subj", subject, "-keyout", path(f"{name}.key"), "-out", path(f"{name}.crt")]
-    if signed:
-        command += ["-CA", path("ca.crt"), "-CAkey", path("ca.key")]
-        extensions = ["basicConstraints=critical,CA:FALSE", *extensions]
+    command += ["-days", str(days), "-subj", subject, "-keyout", str(new["key"]), "-out", str(new["crt"]), *signer]
     run([*command, *(part for extension in extensions for part in ("-addext", extension))], "making a certificate")
+    for suffix, written in new.items():
+        written.chmod(0o600)
+        account.own(written)
+        written.rename(path(layout, f"{name}.{suffix}"))
 
 
-def client_context(layout: ClusterLayout) -> ssl.SSLContext:
-    """The context of a client with Patroni's certificate."""
-    context = ssl.create_default_context(cafile=str(layout.certificates / "ca.crt"))
-    context.load_cert_chain(layout.certificates / "patroni.crt", layout.certificates / "patroni.key")
+def client_context(layout: ClusterLayout, authority: str = AUTHORITY) -> ssl.SSLContext:
+    """The context of a client that trusts an authority; etcd's members ask for a certificate too."""
+    context = ssl.create_default_context(cafile=str(path(layout, f"{authority}.crt")))
+    if authority == ETCD_AUTHORITY:
+        context.load_cert_chain(path(layout, "patroni.crt"), path(layout, "patroni.key"))
     return context
+
+
+def of(layout: ClusterLayout, host: Host, suffix: str = "") -> dict[str, str]:
+    """The paths of a host's certificate, its key, and the authority, as templates name them."""
+    name = f"{host.name}{suffix}"
+    if not path(layout, f"{name}.key").exists():
+        raise Failure(f"{host.name} has no certificate")
+    return {
+        "authority": str(path(layout, f"{AUTHORITY}.crt")),
+        "certificate": str(path(layout, f"{name}.crt")),
+        "key": str(path(layout, f"{name}.key")),
+    }

@@ -7,7 +7,6 @@ from pathlib import Path
 from stack import secret
 from stack.deployment import Deployment
 from stack.failure import Failure
-from stack.pgbouncer import PgBouncer
 from stack.poll import wait_until
 from stack.process import Process
 from stack.service import Service, start_each
@@ -18,7 +17,7 @@ from .etcd import Etcd
 from .layout import COORDINATOR, GATEWAYS, VOTERS, ClusterLayout, Shape, keep_shape, read_shape
 from .member import Member
 from .network import Network
-from .services import ClusterGateway, Proxy, Replica
+from .services import ClusterGateway, Pooler, Proxy, Replica
 
 READY_BOUND_S = 60.0
 LEADER_BOUND_S = 120.0  # includes initdb on a busy machine, or recovery after a crash
@@ -45,7 +44,7 @@ class Cluster(Deployment):
             group: [Member(layout, account, group, host) for host in layout.group_hosts(group)]
             for group in self.shape.groups
         }
-        self.poolers = [PgBouncer(layout, account, member, f"{member.name}-pgbouncer") for member in self.members]
+        self.poolers = [Pooler(layout, account, member, f"{member.name}-pgbouncer") for member in self.members]
         self.proxies = [Proxy(layout, account, host) for host in (*layout.index_hosts, *layout.gateway_hosts)]
         self.replicas = [Replica(layout, account, number) for number in range(1, len(layout.index_hosts) + 1)]
         self.gateways = [ClusterGateway(layout, account, number) for number in range(1, GATEWAYS + 1)]
@@ -117,6 +116,7 @@ class Cluster(Deployment):
         with step(f"worker {len(self.groups)}"):
             self._compose(replace(self.layout, shape=replace(self.shape, workers=self.shape.workers + 1)))
             keep_shape(self.layout.folder, self.shape)
+            certificates.make_missing(self.layout, self.account)
             self.network.up()
             self._start_members()
             tafdb.await_workers(self.leader(COORDINATOR), self.shape)

@@ -6,14 +6,14 @@ Invariant: passwords are stored in files of mode 0600 only; the commands read th
 
 import shlex
 import sys
+from urllib.parse import quote
 
-from stack import secret
-from stack.environment import client_variables, write_file
+from stack.environment import client_variables, write_file, write_passwords
 from stack.layout import DATABASE, REPOSITORY
 from stack.load import shown
-from stack.postgresql import database_url
-from stack.terminal import say, write_private
+from stack.terminal import say
 
+from . import certificates
 from .cluster import Cluster
 from .layout import COORDINATOR, PORT_ETCD, PORT_PGBOUNCER, PORT_POSTGRESQL
 
@@ -38,11 +38,23 @@ exec /usr/bin/systemctl "$@"
 def variables(cluster: Cluster) -> dict[str, str]:
     """The variables of S3 clients, curl, psql and the command line. PostgreSQL is reached by a gateway's HAProxy."""
     layout = cluster.layout
-    session = lambda port: database_url(layout, "operator", layout.gateway_hosts[0].address, port)
+    authority = certificates.path(layout, f"{certificates.AUTHORITY}.crt")
+    own = lambda suffix: str(certificates.path(layout, f"{certificates.ADMINISTRATOR}.{suffix}"))
+    # The name is the servers', the address the proxy's. The password is in a file of libpq's.
+    tls = f"hostaddr={layout.gateway_hosts[0].address}&sslmode=verify-full&sslrootcert={quote(str(authority))}"
+    session = lambda role, port: f"postgresql://{role}@{certificates.TAFDB}:{port}/{DATABASE}?{tls}"
     return {
         **client_variables(layout, cluster.gateways[0].url),
-        "DATABASE_URL": session(PORT_POSTGRESQL),
-        "MANTLE_POOLER_URL": session(PORT_PGBOUNCER),
+        "AWS_CA_BUNDLE": str(authority),
+        "CURL_CA_BUNDLE": str(authority),
+        "DATABASE_URL": session("operator", PORT_POSTGRESQL),
+        "MANTLE_POOLER_URL": session("operator", PORT_PGBOUNCER),
+        "SUPERUSER_URL": session("postgres", PORT_POSTGRESQL),
+        "PGPASSFILE": write_passwords(layout, {"operator": "operator", "postgres": "superuser"}),
+        # Whoever may read these may change the members of the index groups.
+        "MANTLE_TLS_CA": str(authority),
+        "MANTLE_TLS_CERTIFICATE": own("crt"),
+        "MANTLE_TLS_KEY": own("key"),
         "MANTLE_INDEX": ",".join(layout.index_addresses),
         "ETCDCTL_API": "3",
         "ETCDCTL_ENDPOINTS": ",".join(f"https://{host.address}:{PORT_ETCD}" for host in layout.etcd_hosts),
@@ -50,9 +62,6 @@ def variables(cluster: Cluster) -> dict[str, str]:
         "ETCDCTL_CACERT": str(layout.certificates / "ca.crt"),
         "ETCDCTL_CERT": str(layout.certificates / "patroni.crt"),
         "ETCDCTL_KEY": str(layout.certificates / "patroni.key"),
-        # The superuser's password is in a file of libpq's.
-        "SUPERUSER_URL": f"postgresql://postgres@{layout.gateway_hosts[0].address}:{PORT_POSTGRESQL}/{DATABASE}",
-        "PGPASSFILE": str(layout.secrets / "superuser.pgpass"),
     }
 
 
@@ -67,8 +76,6 @@ def write(cluster: Cluster) -> None:
         own = layout.binaries / name
         own.write_text(script.format(**quoted))
         own.chmod(0o755)
-    password = secret.read(layout, "superuser")
-    write_private(layout.secrets / "superuser.pgpass", f"*:*:*:postgres:{password}\n")
     write_file(layout, variables(cluster), {})
 
 

@@ -33,5 +33,7 @@ class Etcd(Service):
     def is_ready(self) -> bool:
         """Checks that the member knows a leader."""
         url = f"https://{self.host.address}:{PORT_ETCD}/health"
-        status, body = http.call("GET", url, tls=certificates.client_context(self.layout), timeout_s=2.0)
+        status, body = http.call(
+            "GET", url, tls=certificates.client_context(self.layout, certificates.ETCD_AUTHORITY), timeout_s=2.0
+        )
         return status == 200 and json.loads(body)["health"] == "true"

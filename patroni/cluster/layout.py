@@ -106,9 +106,12 @@ class ClusterLayout(Layout):
         return [self.host(f"gateway{n}", AT_GATEWAY + n) for n in range(1, GATEWAYS + 1)]
 
     @property
+    def database_hosts(self) -> list[Host]:
+        return [host for group in self.shape.groups for host in self.group_hosts(group)]
+
+    @property
     def hosts(self) -> list[Host]:
-        servers = [host for group in self.shape.groups for host in self.group_hosts(group)]
-        return [*self.etcd_hosts, *servers, *self.index_hosts, *self.gateway_hosts]
+        return [*self.etcd_hosts, *self.database_hosts, *self.index_hosts, *self.gateway_hosts]
 
     @property
     def index_addresses(self) -> list[str]:

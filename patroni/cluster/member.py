@@ -17,7 +17,7 @@ from stack.poll import wait_until
 from stack.postgresql import PostgreSQL
 from stack.process import KILL_BOUND_S, start_ticks
 
-from . import template, times
+from . import certificates, template, times
 from .layout import COORDINATOR, PORT_ETCD, PORT_PATRONI, PORT_POSTGRESQL, ClusterLayout
 
 SLOT = "mantle_index_1"
@@ -36,7 +36,7 @@ class Member(PostgreSQL):
     def __init__(self, layout: ClusterLayout, account: Account, group: int, host: Host):
         super().__init__(layout, account, host, [layout.patroni / "bin" / "python", "-m", "patroni"])
         self.group = group
-        self.rest = f"http://{host.address}:{PORT_PATRONI}"
+        self.rest = f"https://{host.address}:{PORT_PATRONI}"
 
     @property
     def is_source(self) -> bool:
@@ -67,7 +67,7 @@ class Member(PostgreSQL):
             "bin": self.layout.postgresql_bin, "data": self.data,
             "settings": self.layout.config / "postgresql.conf", "pgpass": self.data.parent / "pgpass",
             "shared_buffers": SHARED_BUFFERS, "max_connections": MAX_CONNECTIONS, "clients": self.layout.clients,
-            "watchdog": WATCHDOG, **times.of("patroni", "postgresql"),
+            "watchdog": WATCHDOG, **certificates.of(self.layout, self.host), **times.of("patroni", "postgresql"),
         }  # fmt: skip
         text = template.filled("patroni.yml", values)
         return text + (template.filled("patroni-citus.yml", values) if self.layout.shape.is_citus else "")
@@ -78,12 +78,19 @@ class Member(PostgreSQL):
         passwords = {f"PATRONI_{name}_PASSWORD": secret.read(self.layout, file) for name, file in names.items()}
         return {**passwords, "PGPASSFILE": str(self.data.parent / "nodes.pgpass"), "PYTHONDONTWRITEBYTECODE": "1"}
 
+    def client_environment(
+        self, database: str = DATABASE, user: str = "postgres", password: str = "superuser"
+    ) -> dict[str, str]:
+        authority = certificates.of(self.layout, self.host)["authority"]
+        tls = {"PGSSLMODE": "verify-full", "PGSSLROOTCERT": authority}
+        return {**super().client_environment(database, user, password), **tls}
+
     def start(self) -> None:
         self.process.start()
 
     def answers(self, what: str) -> bool:
         """Patroni's own probes: `primary`, `replica`, `health`, `sync`, `readiness`."""
-        return http.is_ready(f"{self.rest}/{what}")
+        return http.call("GET", f"{self.rest}/{what}", tls=certificates.client_context(self.layout))[0] == 200
 
     def is_ready(self) -> bool:
         return self.answers("health")

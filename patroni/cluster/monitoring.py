@@ -13,6 +13,7 @@ from stack.failure import Failure
 from stack.layout import REPOSITORY
 from stack.service import Service
 
+from . import certificates
 from .cluster import Cluster
 from .layout import PORT_ETCD_METRICS, PORT_HAPROXY_METRICS, PORT_PATRONI
 
@@ -39,7 +40,7 @@ def targets(cluster: Cluster) -> dict[str, Targets]:
     """Addresses and labels of each job."""
     at = lambda hosts, port: [(sorted({f"{host.address}:{port}" for host in hosts}), {})]
     return {
-        "mantle-gateway": [([address_of(gateway.url) for gateway in cluster.gateways], {})],
+        "mantle-gateway": [([address_of(gateway.probe) for gateway in cluster.gateways], {})],
         "mantle-index": [([address_of(replica.probe) for replica in cluster.replicas], {})],
         "patroni": [
             ([f"{member.host.address}:{PORT_PATRONI}" for member in members], {"group": str(group)})
@@ -54,8 +55,9 @@ def targets(cluster: Cluster) -> dict[str, Targets]:
 
 def metric_pages(cluster: Cluster) -> dict[str, list[str]]:
     """The URLs of the metrics, by job."""
+    scheme = lambda job: "https" if job == "patroni" else "http"
     return {
-        job: [f"http://{address}/metrics" for addresses, _ in of_job for address in addresses]
+        job: [f"{scheme(job)}://{address}/metrics" for addresses, _ in of_job for address in addresses]
         for job, of_job in targets(cluster).items()
     }
 
@@ -70,6 +72,8 @@ def write(cluster: Cluster) -> Path:
     (folder / "targets").mkdir(parents=True, exist_ok=True)
     for name in ("prometheus.yml", "alerts.yml"):
         shutil.copyfile(SOURCE / name, folder / name)
+    authority = certificates.path(cluster.layout, f"{certificates.AUTHORITY}.crt")
+    shutil.copyfile(authority, folder / "authority.crt")
     for job, of_job in targets(cluster).items():
         write_targets(cluster, job, of_job)
     return folder / "prometheus.yml"

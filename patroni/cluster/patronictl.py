@@ -10,6 +10,7 @@ import subprocess
 from stack import http, terminal
 from stack.poll import wait_until
 
+from . import certificates
 from .layout import ClusterLayout
 from .member import Member
 
@@ -25,13 +26,13 @@ def run(layout: ClusterLayout, member: Member, *arguments: str) -> str:
 
 def members(member: Member) -> list[dict]:
     """A group's members by Patroni: name, role, state, timeline, lag. Empty when this one does not answer."""
-    status, body = http.call("GET", f"{member.rest}/cluster")
+    status, body = http.call("GET", f"{member.rest}/cluster", tls=certificates.client_context(member.layout))
     return json.loads(body)["members"] if status == 200 else []
 
 
 def last_heartbeat(member: Member) -> int:
     """When this Patroni's last loop ran, in seconds since 1970; 0 when it does not answer."""
-    status, body = http.call("GET", f"{member.rest}/patroni")
+    status, body = http.call("GET", f"{member.rest}/patroni", tls=certificates.client_context(member.layout))
     return json.loads(body).get("dcs_last_seen", 0) if status in (200, 503) else 0
 
 

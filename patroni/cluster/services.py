@@ -2,14 +2,17 @@
 PostgreSQL.
 """
 
+import json
+
 from stack import http
 from stack.account import Account
 from stack.gateway import Gateway
 from stack.indexnode import IndexNode
 from stack.layout import INDEX_GROUPS, Host
+from stack.pgbouncer import PgBouncer
 from stack.service import Service
 
-from . import template, times
+from . import certificates, template, times
 from .layout import (
     COORDINATOR,
     PORT_GATEWAY,
@@ -22,6 +25,27 @@ from .layout import (
 )
 
 
+def index_tls(layout: ClusterLayout, host: Host, phase: str = "strict") -> str:
+    """The section about the connections between Mantle's processes."""
+    files = certificates.of(layout, host)
+    return f"""[tls]
+ca_file = "{files["authority"]}"
+certificate_file = "{files["certificate"]}"
+key_file = "{files["key"]}"
+phase = "{phase}"
+"""
+
+
+def postgres_tls(layout: ClusterLayout, host: Host, *, with_certificate: bool = False) -> str:
+    """The section about connections to PostgreSQL. Behind the host's proxy all servers have one name."""
+    files = certificates.of(layout, host)
+    own = f'certificate_file = "{files["certificate"]}"\nkey_file = "{files["key"]}"\n' if with_certificate else ""
+    return f"""[postgres.tls]
+ca_file = "{files["authority"]}"
+{own}server_name = "{certificates.TAFDB}"
+"""
+
+
 class Proxy(Service):
     """The HAProxy on a client's host, which leads to the primary of the first group."""
 
@@ -32,12 +56,14 @@ class Proxy(Service):
 
     def settings(self) -> str:
         servers = self.layout.group_hosts(COORDINATOR)
+        # Only the check speaks TLS here. Sessions pass as they are: client and server verify each other.
         lines = lambda port: "\n".join(
-            f"    server {host.name} {host.address}:{port} check port {PORT_PATRONI}" for host in servers
+            f"    server {host.name} {host.address}:{port} check port {PORT_PATRONI} verifyhost {host.name}"
+            for host in servers
         )
         values = {
             "address": self.host.address, "port": PORT_POSTGRESQL, "pooler_port": PORT_PGBOUNCER,
-            "metrics_port": PORT_HAPROXY_METRICS,
+            "metrics_port": PORT_HAPROXY_METRICS, "authority": certificates.of(self.layout, self.host)["authority"],
             "postgresql_servers": lines(PORT_POSTGRESQL), "pgbouncer_servers": lines(PORT_PGBOUNCER),
             **times.of("haproxy"),
         }  # fmt: skip
@@ -45,6 +71,19 @@ class Proxy(Service):
 
     def is_ready(self) -> bool:
         return http.accepts(self.host.address, PORT_POSTGRESQL)
+
+
+class Pooler(PgBouncer):
+    """The PgBouncer beside a server: TLS on both sides."""
+
+    def tls(self) -> str:
+        files = certificates.of(self.layout, self.host)
+        return f"""client_tls_sslmode = require
+client_tls_cert_file = {files["certificate"]}
+client_tls_key_file = {files["key"]}
+server_tls_sslmode = verify-full
+server_tls_ca_file = {files["authority"]}
+"""
 
 
 class Replica(IndexNode):
@@ -57,9 +96,12 @@ class Replica(IndexNode):
         self.peers = layout.index_addresses[:VOTERS]
 
     def settings(self) -> str:
-        index = times.of("indexnode")
+        index, learners = times.of("indexnode"), self.layout.index_addresses[VOTERS:]
         return f"""learner = {str(self.is_learner).lower()}
+learners = {json.dumps(learners)}
 {super().settings()}
+{postgres_tls(self.layout, self.host, with_certificate=True)}
+{index_tls(self.layout, self.host)}
 [raft]
 election_timeout_ms = {index["election_timeout_ms"]}
 heartbeat_ms = {index["heartbeat_ms"]}
@@ -83,6 +125,7 @@ class ClusterGateway(Gateway):
         hosts = layout.gateway_hosts
         host, port = hosts[(number - 1) % len(hosts)], PORT_GATEWAY + (number - 1) // len(hosts)
         super().__init__(layout, account, name or host.name, host=host, port=port, replicas=replicas)
+        self.url = f"https://{host.address}:{port}"
         # its own file: other gateways may be reading theirs
         self.credentials = layout.config / f"{self.name}-credentials.toml"
         self.owner_name = self.name
@@ -91,4 +134,13 @@ class ClusterGateway(Gateway):
     def settings(self) -> str:
         limits = "".join(f"{name} = {value}\n" for name, value in times.of("gateway").items())
         text = super().settings().replace("pool_size", f"node_port = {PORT_PGBOUNCER}\npool_size", 1)
-        return f"{text}\n[limits]\n{limits}"
+        files = certificates.of(self.layout, self.host, "-https")
+        return f"""{text}
+[https]
+certificate_file = "{files["certificate"]}"
+key_file = "{files["key"]}"
+
+{index_tls(self.layout, self.host)}
+{postgres_tls(self.layout, self.host)}
+[limits]
+{limits}"""

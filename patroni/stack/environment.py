@@ -4,15 +4,19 @@ import shlex
 from pathlib import Path
 
 from . import secret
-from .layout import REGION, Layout
+from .layout import DATABASE, REGION, Layout
 from .load import NAMESPACE, import_environment, shown
 from .stack import Stack
 from .terminal import say, write_private
 
 
 def client_variables(layout: Layout, url: str) -> dict[str, str]:
-    """The variables of S3 clients and curl. `operator` may read everything and import."""
+    """The variables of S3 clients and curl. Programs that take a secret as an argument get it by a file: other users of
+    the machine see arguments.
+    """
     read = lambda name: secret.read(layout, name)
+    headers = layout.secrets / "headers"
+    write_private(headers, f"Authorization: Bearer {read('token')}\n")
     return {
         "AWS_ENDPOINT_URL": url,
         "AWS_ACCESS_KEY_ID": read("access_key"),
@@ -20,12 +24,27 @@ def client_variables(layout: Layout, url: str) -> dict[str, str]:
         "AWS_REGION": REGION,
         "MANTLE_URL": url,
         "MANTLE_TOKEN": read("token"),
+        "MANTLE_HEADERS": str(headers),
     }
 
 
 def variables(stack: Stack) -> dict[str, str]:
     """The variables of S3 clients, curl, psql and the command line."""
-    return {**client_variables(stack.layout, stack.gateway.url), **import_environment(stack)}
+    layout, session = stack.layout, lambda port: f"postgresql://operator@127.0.0.1:{port}/{DATABASE}"
+    return {
+        **client_variables(layout, stack.gateway.url),
+        **import_environment(stack),
+        "DATABASE_URL": session(layout.postgresql_port),
+        "MANTLE_POOLER_URL": session(layout.pgbouncer_port),
+        "PGPASSFILE": write_passwords(layout, {"operator": "operator"}),
+    }
+
+
+def write_passwords(layout: Layout, roles: dict[str, str]) -> str:
+    """Writes libpq's password file, from roles to the names of their secrets; returns its path."""
+    path = layout.secrets / "pgpass"
+    write_private(path, "".join(f"*:*:*:{role}:{secret.read(layout, name)}\n" for role, name in roles.items()))
+    return str(path)
 
 
 def write(stack: Stack) -> None:
@@ -55,7 +74,7 @@ Mantle runs at {stack.gateway.url} (S3 and /v1). Try:
   aws s3 ls s3://{NAMESPACE}/usr/share/doc/ | tail -n 3
 
   # rename it, with its tens of thousands of directories: one RPC and one transaction
-  curl -sS -X POST "$MANTLE_URL/v1/ns/{NAMESPACE}/rename" -H "Authorization: Bearer $MANTLE_TOKEN" \\
+  curl -sS -X POST "$MANTLE_URL/v1/ns/{NAMESPACE}/rename" -H "@$MANTLE_HEADERS" \\
     -H 'Content-Type: application/json' -d '{{"src": "usr/share/doc/", "dst": "usr/share/documents/"}}'
 
   # SQL sees it at once

@@ -4,7 +4,7 @@ import os
 
 from . import secret
 from .account import Account
-from .layout import LOOPBACK, REGION, Host, Layout
+from .layout import LOOPBACK, PROBES_OFFSET, REGION, Host, Layout
 from .service import LOGGING, Service
 
 OWNER_UID = 1000
@@ -28,7 +28,9 @@ class Gateway(Service):
         program = [layout.binaries / "mantle-gateway", "--config"]
         super().__init__(layout, account, name, program, host=host, environment=LOGGING)
         self.port = port or layout.gateway_port
-        self.url = self.probe = f"http://{host.address}:{self.port}"
+        self.url = f"http://{host.address}:{self.port}"
+        self.probes_listen = f"{host.address}:{self.port + PROBES_OFFSET}"
+        self.probe = f"http://{self.probes_listen}"
         self.replicas = replicas or layout.index_addresses
         self.database_port = layout.pgbouncer_port
         self.batch_elements_max = batch_elements_max
@@ -55,6 +57,7 @@ gids = [{OWNER_UID}]
         threads = "" if self.threads is None else f"threads = {self.threads}\n"
         batches = "" if self.batch_elements_max is None else f"batch_elements_max = {self.batch_elements_max}\n"
         return f"""listen = "{self.host.address}:{self.port}"
+probes_listen = "{self.probes_listen}"
 data_dir = "{self.data}"
 {threads}region = "{self.region}"
 credentials_file = "{self.credentials}"

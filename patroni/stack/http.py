@@ -40,9 +40,9 @@ def accepts(address: str, port: int) -> bool:
     return True
 
 
-def metrics(url: str) -> dict[str, float]:
+def metrics(url: str, tls: ssl.SSLContext | None = None) -> dict[str, float]:
     """The samples of a Prometheus page, by name and labels as written."""
-    status, body = call("GET", url)
+    status, body = call("GET", url, tls=tls)
     samples = {}
     if status == 200:
         for line in body.splitlines():

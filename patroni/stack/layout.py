@@ -14,6 +14,7 @@ POSTGRESQL_MAJOR = "15"
 DATABASE = "mantle"
 INDEX_GROUPS = (1,)  # those of `make run`
 REGION = "us-east-1"
+PROBES_OFFSET = 30  # from a gateway's port for users to the one of its probes and metrics
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,12 @@ class Layout:
 
     def ports(self) -> dict[str, int]:
         """Every port, by the name of its service."""
-        ports = {"gateway": self.gateway_port, "pgbouncer": self.pgbouncer_port, "postgresql": self.postgresql_port}
+        ports = {
+            "gateway": self.gateway_port,
+            "gateway probes": self.gateway_port + PROBES_OFFSET,
+            "pgbouncer": self.pgbouncer_port,
+            "postgresql": self.postgresql_port,
+        }
         for replica in REPLICAS:
             ports[f"indexnode-{replica}"] = self.grpc_port(replica)
             ports[f"indexnode-{replica} http"] = self.http_port(replica)

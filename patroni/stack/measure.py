@@ -57,7 +57,7 @@ def _stack(port_base: int | None, need_gb: float, what: str) -> Iterator[tuple[S
         with stack.alone():
             stack.start()
             admin = stack.postgresql.url("postgres", "superuser")
-            yield stack, {**environment.variables(stack), "MANTLE_ADMIN_URL": admin}
+            yield stack, {**environment.variables(stack), **load.import_environment(stack), "MANTLE_ADMIN_URL": admin}
     finally:
         stack.remove()
 

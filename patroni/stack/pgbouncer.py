@@ -4,16 +4,35 @@ Invariant: it stores SCRAM verifiers only, taken from PostgreSQL, and logs in wi
 yields. Debian's service of the same name is neither used nor touched.
 """
 
+import base64
+import hashlib
+import hmac
 import signal
 import tomllib
 
-from . import http
+from . import http, secret
 from .account import Account
 from .layout import CONFIG, REPOSITORY, Layout
 from .postgresql import PostgreSQL, database_url
 from .service import Service
 
 TIMES = tomllib.loads((REPOSITORY / "patroni" / "times.toml").read_text(encoding="utf-8"))["pgbouncer"]
+
+
+ADMINISTRATOR = "pgbouncer"  # of the pooler itself
+ITERATIONS = 4096
+
+
+def scram_verifier(password: str) -> str:
+    """A SCRAM-SHA-256 verifier as PostgreSQL stores it (RFC 5802). The salt follows from the password, so that the same
+    password gives the same file.
+    """
+    digest = lambda key, text: hmac.new(key, text, hashlib.sha256).digest()
+    salt = digest(password.encode(), b"salt")[:16]
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, ITERATIONS)
+    stored = hashlib.sha256(digest(salted, b"Client Key")).digest()
+    parts = [base64.b64encode(part).decode() for part in (salt, stored, digest(salted, b"Server Key"))]
+    return f"SCRAM-SHA-256${ITERATIONS}:{parts[0]}${parts[1]}:{parts[2]}"
 
 
 class PgBouncer(Service):
@@ -34,17 +53,23 @@ class PgBouncer(Service):
             " WHERE rolname IN ('gateway', 'operator', 'analyst')",
             database="postgres",
         )
-        self.account.write(self.config.with_suffix(".users"), users)
+        own = f'"{ADMINISTRATOR}" "{scram_verifier(secret.read(self.layout, ADMINISTRATOR))}"\n'
+        self.account.write(self.config.with_suffix(".users"), users + own)
         super().prepare()
 
     def settings(self) -> str:
         address = self.host.address
         values = {"address": address, "port": self.port, "userlist": self.config.with_suffix(".users"), **TIMES}
+        values["tls"] = self.tls()
         values |= {"postgresql_address": address, "postgresql_port": self.postgresql.port}
         text = (CONFIG / "pgbouncer.ini").read_text(encoding="utf-8")
         for name, value in values.items():
             text = text.replace(f"@{name}@", str(value))
         return text
+
+    def tls(self) -> str:
+        """The lines about TLS. On loopback there is none."""
+        return ""
 
     def url(self, user: str) -> str:
         return database_url(self.layout, user, self.host.address, self.port)

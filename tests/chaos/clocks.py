@@ -72,7 +72,7 @@ def _now_at(cluster: Cluster, host: Host) -> float:
         if member.host == host:
             return float(member.psql("SELECT extract(epoch FROM clock_timestamp())"))
     probes = {replica.host: replica.probe for replica in cluster.replicas} | {
-        gateway.host: gateway.url for gateway in cluster.gateways
+        gateway.host: gateway.probe for gateway in cluster.gateways
     }
     with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
         f"{probes[host]}/readyz", timeout=PRECISE_S

@@ -6,6 +6,7 @@ import boto3
 import botocore.config
 import psycopg
 
+from cluster import certificates
 from cluster.cluster import Cluster
 from cluster.layout import COORDINATOR
 from stack import secret
@@ -20,8 +21,7 @@ PROBES_EACH = 2
 
 def rest_of(cluster: Cluster, gateway: int = 0) -> Rest:
     """The native API at one gateway."""
-    entrance = cluster.gateways[gateway]
-    return Rest(entrance.host.address, entrance.port, secret.read(cluster.layout, "token"))
+    return oracle.rest_at(cluster, cluster.gateways[gateway])
 
 
 def s3_of(cluster: Cluster, gateway: int = 0):
@@ -35,6 +35,7 @@ def s3_at(cluster: Cluster, url: str):
     return boto3.session.Session().client(
         "s3", endpoint_url=url, region_name=REGION, aws_access_key_id=read("access_key"),
         aws_secret_access_key=read("secret_key"),
+        verify=str(certificates.path(cluster.layout, f"{certificates.AUTHORITY}.crt")),
         config=botocore.config.Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}),
     )  # fmt: skip
 

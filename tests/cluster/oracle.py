@@ -8,8 +8,9 @@ from contextlib import contextmanager, suppress
 
 import psycopg
 
-from cluster import tafdb
+from cluster import certificates, tafdb
 from cluster.cluster import Cluster
+from cluster.environment import variables as environment_of
 from cluster.layout import COORDINATOR
 from cluster.services import ClusterGateway
 from stack import secret
@@ -45,6 +46,12 @@ def await_no_problem(cluster: Cluster) -> None:
     assert found == [], f"after {CONTENT_BOUND_S:g} s check_cluster still names {found}"
 
 
+def rest_at(cluster: Cluster, gateway: ClusterGateway) -> Rest:
+    """The native API at a gateway."""
+    token, tls = secret.read(cluster.layout, "token"), certificates.client_context(cluster.layout)
+    return Rest(gateway.host.address, gateway.port, token, tls)
+
+
 @contextmanager
 def only_replica(cluster: Cluster, number: int) -> Iterator[Rest]:
     """The native API, answered by one replica, so its answers show what that replica knows."""
@@ -55,15 +62,14 @@ def only_replica(cluster: Cluster, number: int) -> Iterator[Rest]:
     gateway.start()
     try:
         gateway.await_ready()
-        yield Rest(gateway.host.address, gateway.port, secret.read(cluster.layout, "token"))
+        yield rest_at(cluster, gateway)
     finally:
         gateway.process.stop()
 
 
 def assert_nothing_is_lost(cluster: Cluster, ns: str, acknowledged: list[str]) -> None:
     """Every acknowledged directory is in PostgreSQL, and every replica has the directories of PostgreSQL."""
-    entrance = cluster.gateways[0]
-    rest = Rest(entrance.host.address, entrance.port, secret.read(cluster.layout, "token"))
+    rest = rest_at(cluster, cluster.gateways[0])
     listed = {
         f"{directory}/{name}"
         for directory in {path.split("/")[0] for path in acknowledged}
@@ -93,10 +99,9 @@ def assert_replicas_agree(cluster: Cluster) -> None:
 
 def fsck(cluster: Cluster) -> list[str]:
     """The differences that `mantle fsck` finds."""
-    environment = {
-        "MANTLE_INDEX": ",".join(cluster.layout.index_addresses),
-        "DATABASE_URL": cluster.leader(COORDINATOR).url("operator"),  # the role that the pages name
-    }
+    names = ("MANTLE_INDEX", "MANTLE_TLS_CA", "MANTLE_TLS_CERTIFICATE", "MANTLE_TLS_KEY", "DATABASE_URL", "PGPASSFILE")
+    variables = environment_of(cluster)
+    environment = {name: variables[name] for name in names}
     command = [str(cluster.layout.binaries / "mantle"), "fsck"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     return [] if done.returncode == 0 else [f"fsck: {done.stdout}{done.stderr}"]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import botocore.exceptions
 import pytest
 
-from cluster import template
+from cluster import certificates, template
 from cluster.cluster import Cluster
 from stack import http
 from stack.poll import wait_until
@@ -25,14 +25,24 @@ ROUNDS = 10  # of each client, before a gateway is killed
 def haproxy(cluster: Cluster, folder) -> Iterator[str]:
     """The address of a proxy before both gateways."""
     servers = "\n".join(
-        f"    server {gateway.host.name} {gateway.host.address}:{gateway.port}" for gateway in cluster.gateways
+        f"    server {gateway.host.name} {gateway.host.address}:{gateway.port}"
+        f" port {gateway.probes_listen.split(':')[1]} verifyhost {gateway.host.name}"
+        for gateway in cluster.gateways
     )
+    layout = cluster.layout
+    certificates.make(layout, cluster.account, "proxy", "/CN=proxy", [ADDRESS], certificates.SERVER)
+    own = folder / "proxy.pem"
+    own.write_text("".join(certificates.path(layout, f"proxy.{suffix}").read_text() for suffix in ("crt", "key")))
+    values = {
+        "address": ADDRESS, "port": PORT, "servers": servers, "certificate": own,
+        "authority": certificates.path(layout, f"{certificates.AUTHORITY}.crt"),
+    }  # fmt: skip
     settings = folder / "haproxy.cfg"
-    settings.write_text(template.filled("haproxy-gateways.cfg", {"address": ADDRESS, "port": PORT, "servers": servers}))
+    settings.write_text(template.filled("haproxy-gateways.cfg", values))
     process = subprocess.Popen(["/usr/sbin/haproxy", "-db", "-f", str(settings)])
     try:
         wait_until(lambda: http.accepts(ADDRESS, PORT), "HAProxy", 10.0)
-        yield f"http://{ADDRESS}:{PORT}"
+        yield f"https://{ADDRESS}:{PORT}"
     finally:
         process.terminate()
         process.wait()

@@ -3,7 +3,7 @@
 import gzip
 import subprocess
 
-from cluster import monitoring
+from cluster import certificates, monitoring
 from cluster.cluster import Cluster
 from stack import packages
 from stack.service import start_each
@@ -20,7 +20,7 @@ def test_every_metric_exists_from_the_start(cluster: Cluster) -> None:
         for service in new:
             service.process.stop()
         start_each([exporter, *new])
-        there = named.shown(monitoring.metric_pages(cluster))
+        there = named.shown(monitoring.metric_pages(cluster), certificates.client_context(cluster.layout))
     finally:
         exporter.process.stop()
     assert {page.split(" ")[0] for page in there} == set(monitoring.JOBS)

@@ -2,21 +2,30 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from stack import terminal
+
 
 class Collector(trace_service_pb2_grpc.TraceServiceServicer):
-    """Listens on a loopback port of its own while the block runs."""
+    """Listens on a loopback port of its own while the block runs, with TLS. `folder`: for its certificate."""
 
-    def __init__(self):
+    def __init__(self, folder: Path):
         self._lock = threading.Lock()
         self._spans: list[tuple[str, Span]] = []
         self._server = grpc.server(ThreadPoolExecutor(2))
         trace_service_pb2_grpc.add_TraceServiceServicer_to_server(self, self._server)
-        self.endpoint = f"http://127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self.certificate, key = folder / "collector.crt", folder / "collector.key"
+        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc"]
+        command += ["-subj", "/CN=collector", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "1"]
+        terminal.run([*command, "-keyout", str(key), "-out", str(self.certificate)], "making a certificate")
+        self.certificate.chmod(0o644)  # the services read it
+        credentials = grpc.ssl_server_credentials([(key.read_bytes(), self.certificate.read_bytes())])
+        self.endpoint = f"https://127.0.0.1:{self._server.add_secure_port('127.0.0.1:0', credentials)}"
 
     def __enter__(self) -> "Collector":
         self._server.start()

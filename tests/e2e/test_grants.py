@@ -109,7 +109,7 @@ def test_readiness_notices_who_may_forge_the_change_stream(stack, superuser):
     given = list(zip(SIGNATURES, ("PUBLIC", "analyst"), strict=True))
 
     def probe() -> tuple[int, str]:
-        return http.call("GET", f"{stack.gateway.url}/readyz")
+        return http.call("GET", f"{stack.gateway.probe}/readyz")
 
     def forgers() -> float:
         return stack.gateway.metrics()["mantle_gateway_stream_forgers"]

@@ -17,7 +17,7 @@ from .inspection import command_line
 def pages(stack) -> monitoring.Shown:
     return monitoring.shown(
         {
-            "mantle-gateway": [f"{stack.gateway.url}/metrics"],
+            "mantle-gateway": [f"{stack.gateway.probe}/metrics"],
             "mantle-index": [f"{stack.indexnodes[replica].probe}/metrics" for replica in REPLICAS],
         }
     )
@@ -113,7 +113,7 @@ def test_a_worker_that_keeps_failing_is_measured(stack, superuser):
 
     def problems() -> float:
         superuser.execute("SELECT pg_reload_conf()")  # then a worker that has ended is started at once
-        return http.metrics(f"{stack.gateway.url}/metrics")['mantle_gateway_worker_problems{source="0"}']
+        return http.metrics(f"{stack.gateway.probe}/metrics")['mantle_gateway_worker_problems{source="0"}']
 
     assert problems() == 0
     try:

@@ -1,6 +1,8 @@
 """One request's spans: from the client's trace through the gateway to the IndexNode that acknowledges the change."""
 
 import secrets
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -19,9 +21,11 @@ def collector(stack, whole):
     """The services send the spans of requests whose client asks OpenTelemetry's sampler for it."""
     processes = [stack.gateway.process, *(replica.process for replica in stack.indexnodes.values())]
     before = [process.environment for process in processes]
-    with Collector() as collector:
+    with tempfile.TemporaryDirectory() as folder, Collector(Path(folder)) as collector:
+        Path(folder).chmod(0o755)
         asked = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,
+            "OTEL_EXPORTER_OTLP_CERTIFICATE": str(collector.certificate),
             "OTEL_TRACES_SAMPLER": "parentbased_always_off",
             "OTEL_BSP_SCHEDULE_DELAY": "100",  # milliseconds
         }

@@ -2,6 +2,7 @@
 
 import json
 import re
+import ssl
 from collections.abc import Iterable
 
 import yaml
@@ -39,13 +40,13 @@ def expressions() -> list[str]:
     return [rule["expr"] for rule in rules()] + panels
 
 
-def shown(pages: dict[str, Iterable[str]]) -> Shown:
+def shown(pages: dict[str, Iterable[str]], tls: ssl.SSLContext | None = None) -> Shown:
     """For each URL of a metrics page, whose job is given: its metrics, with the labels and values of each."""
     found: Shown = {}
     for job, urls in pages.items():
         for url in urls:
             of_page = found.setdefault(f"{job} {url}", {})
-            for sample in http.metrics(url):
+            for sample in http.metrics(url, tls):
                 name, _, labels = sample.partition("{")
                 of_page.setdefault(name, set()).update(re.findall(r'(\w+)="', labels))
     return found

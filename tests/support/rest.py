@@ -6,6 +6,7 @@ error table calls retryable, with the same idempotency key, and raise `Refused` 
 
 import http.client
 import json
+import ssl
 import time
 import urllib.parse
 import uuid
@@ -53,14 +54,16 @@ def quote(path: str) -> str:
 class Rest:
     """One client; threads must not share it (see `twin`)."""
 
-    def __init__(self, host: str, port: int, token: str):
+    def __init__(self, host: str, port: int, token: str, tls: ssl.SSLContext | None = None):
+        """`tls`: what a client of HTTPS trusts."""
         self.host = host
         self.port = port
         self.token = token
+        self.tls = tls
         self.connection: http.client.HTTPConnection | None = None
 
     def twin(self) -> "Rest":
-        return Rest(self.host, self.port, self.token)
+        return Rest(self.host, self.port, self.token, self.tls)
 
     def call(
         self, method: str, target: str, body=None, *, key: str | None = None, headers: dict | None = None
@@ -77,7 +80,7 @@ class Rest:
             payload = b""
         try:
             if self.connection is None:
-                self.connection = http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT_S)
+                self.connection = self._new_connection()
             # putrequest would refuse some targets that a hostile client may send.
             self.connection._validate_path = lambda _: None
             self.connection.request(method, target, payload, send)
@@ -89,6 +92,11 @@ class Rest:
         headers = {name.lower(): value for name, value in response.getheaders()}
         document = json.loads(raw) if raw and "json" in headers.get("content-type", "") else None
         return Answer(response.status, document, headers)
+
+    def _new_connection(self) -> http.client.HTTPConnection:
+        if self.tls is None:
+            return http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT_S)
+        return http.client.HTTPSConnection(self.host, self.port, timeout=TIMEOUT_S, context=self.tls)
 
     def close(self) -> None:
         if self.connection is not None:

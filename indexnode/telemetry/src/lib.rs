@@ -2,10 +2,11 @@
 //! sees it, and in an IndexNode.
 //!
 //! Spans are made only if `OTEL_EXPORTER_OTLP_ENDPOINT` or `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` names a collector. They go
-//! there over gRPC without TLS. `OTEL_TRACES_SAMPLER`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_BSP_…` mean
+//! there over gRPC, with TLS if the endpoint begins with `https` (`collector`). `OTEL_TRACES_SAMPLER`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_BSP_…` mean
 //! what OpenTelemetry says. Without an endpoint a span costs one comparison. A trace goes from process to process in W3C's
 //! `traceparent` header.
 
+mod collector;
 pub mod metrics;
 pub mod settings_page;
 
@@ -18,7 +19,7 @@ use opentelemetry::{
     trace::{Status as OtelStatus, TraceContextExt as _, TracerProvider as _},
 };
 use opentelemetry_http::{HeaderExtractor, HeaderInjector};
-use opentelemetry_otlp::SpanExporter;
+use opentelemetry_otlp::{SpanExporter, WithTonicConfig};
 use opentelemetry_sdk::{Resource, propagation::TraceContextPropagator, trace::SdkTracerProvider};
 use tonic::{Request, Status, metadata::MetadataMap, service::Interceptor};
 use tracing::{Span, level_filters::LevelFilter};
@@ -29,7 +30,6 @@ use tracing_subscriber::{
 
 /// Target of all spans; their level is `debug`. (`RUST_LOG=mantle_trace=debug` shows them in the log too.)
 pub const TARGET: &str = "mantle_trace";
-const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
 /// At shutdown the last spans are sent for at most this long.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
@@ -52,7 +52,7 @@ impl Telemetry {
     /// Sends the log to standard error, and spans to the collector that the environment names. `service` is the name in traces
     /// unless `OTEL_SERVICE_NAME` gives another. Call it once, within a tokio runtime. Fails if an endpoint is malformed.
     pub fn install(service: &'static str, log: EnvFilter, has_colors: bool) -> Result<Self> {
-        let provider = is_wanted().then(|| provider(service)).transpose()?;
+        let provider = collector::endpoint().map(|_| provider(service)).transpose()?;
         let spans = provider.as_ref().map(|provider| {
             let filter = Targets::new().with_target(TARGET, LevelFilter::DEBUG);
             tracing_opentelemetry::layer().with_tracer(provider.tracer(service)).with_filter(filter)
@@ -75,12 +75,12 @@ impl Telemetry {
     }
 }
 
-fn is_wanted() -> bool {
-    ENDPOINTS.iter().any(|name| std::env::var(name).is_ok_and(|endpoint| !endpoint.is_empty()))
-}
-
 fn provider(service: &'static str) -> Result<SdkTracerProvider> {
-    let exporter = SpanExporter::builder().with_tonic().build().context("OTEL_EXPORTER_OTLP_ENDPOINT")?;
+    let mut exporter = SpanExporter::builder().with_tonic();
+    if let Some(tls) = collector::tls()? {
+        exporter = exporter.with_tls_config(tls);
+    }
+    let exporter = exporter.build().context("OTEL_EXPORTER_OTLP_ENDPOINT")?;
     let mut resource = Resource::builder();
     if std::env::var("OTEL_SERVICE_NAME").is_err() {
         resource = resource.with_service_name(service);
