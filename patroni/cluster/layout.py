@@ -83,6 +83,12 @@ class ClusterLayout(Layout):
         """The network that connections may come from."""
         return f"{self.shape.network}.0/24" if self.shape.has_namespaces else "127.0.0.0/8"
 
+    @property
+    def nodes(self) -> list[str]:
+        """The networks of PostgreSQL's servers: the addresses below the IndexNodes'."""
+        ranges = ("0/26", "64/27", "96/30")
+        return [f"{self.shape.network}.{part}" for part in ranges] if self.shape.has_namespaces else [self.clients]
+
     def host(self, name: str, number: int) -> Host:
         namespace = f"mantle-{self.tag}-{name}" if self.shape.has_namespaces else None
         return Host(name, f"{self.shape.network}.{number}", namespace)

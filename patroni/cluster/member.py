@@ -67,6 +67,9 @@ class Member(PostgreSQL):
             "bin": self.layout.postgresql_bin, "data": self.data,
             "settings": self.layout.config / "postgresql.conf", "pgpass": self.data.parent / "pgpass",
             "shared_buffers": SHARED_BUFFERS, "max_connections": MAX_CONNECTIONS, "clients": self.layout.clients,
+            "nodes": "\n".join(
+                f"    - hostssl {DATABASE} index {network} scram-sha-256" for network in self.layout.nodes
+            ),
             "watchdog": WATCHDOG, **certificates.of(self.layout, self.host), **times.of("patroni", "postgresql"),
         }  # fmt: skip
         text = template.filled("patroni.yml", values)

@@ -4,6 +4,7 @@ import socket
 import ssl
 import urllib.error
 import urllib.request
+from http.client import HTTPException
 
 TIMEOUT_S = 10.0
 
@@ -22,7 +23,7 @@ def call(
             return response.status, response.read().decode("utf-8", "replace")
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode("utf-8", "replace")
-    except OSError:
+    except (OSError, HTTPException):
         return 0, ""
 
 

@@ -1,0 +1,198 @@
+"""What passes between hosts: nothing in clear that a stranger may not read, no port without TLS but the named ones."""
+
+import base64
+import re
+import secrets
+import socket
+import ssl
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from cluster import certificates, patronictl
+from cluster.cluster import Cluster
+from cluster.layout import (
+    COORDINATOR,
+    PORT_ETCD_METRICS,
+    PORT_HAPROXY_METRICS,
+    PORT_INDEX_GRPC,
+    PORT_PATRONI,
+    PORT_PGBOUNCER,
+    PORT_POSTGRESQL,
+)
+from stack import http, secret
+from stack.layout import PROBES_OFFSET, REPOSITORY, Host
+from stack.poll import wait_until
+
+from .clients import rest_of, s3_of
+from .oracle import await_no_problem
+
+DIRECTORIES = 50
+CONTENT = 200_000
+SLICE = 24
+# Pages for Prometheus and probes, which have no names, no keys and no bytes of objects.
+PLAIN = {
+    "etcd": {PORT_ETCD_METRICS},
+    "index": {PORT_INDEX_GRPC + 10, PORT_HAPROXY_METRICS},
+    "gateway": {7400 + PROBES_OFFSET, PORT_HAPROXY_METRICS},
+}
+FILES = {"sslcert": "crt", "sslkey": "key"}  # of libpq, and of the certificates
+SSL_REQUEST = bytes.fromhex("0000000804d2162f")
+
+
+@pytest.fixture(autouse=True)
+def _namespaces(cluster: Cluster) -> None:
+    if not cluster.network.is_real:
+        pytest.skip("network namespaces are not permitted here")
+
+
+@contextmanager
+def captured(cluster: Cluster, folder: Path) -> Iterator[Path]:
+    """The frames of all hosts, in a file that is complete when the block has ended."""
+    path = folder / "frames"
+    program = [sys.executable, str(REPOSITORY / "tests" / "cluster" / "capture.py"), str(path)]
+    command = ["ip", "netns", "exec", cluster.network.switch, *program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "ready\n"
+            yield path
+            # What was sent last is there when a later frame is.
+            mark = f"mark{secrets.token_hex(16)}".encode()
+            replica = cluster.replicas[0].host.address
+
+            def is_written() -> bool:
+                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as packets:
+                    packets.sendto(mark, (replica, 9))
+                return mark in path.read_bytes()
+
+            wait_until(is_written, "the capture to catch up", 60.0)
+        finally:
+            process.terminate()
+
+
+def secrets_of(cluster: Cluster) -> dict[str, bytes]:
+    """Every password, token and key of the cluster, by its name."""
+    found = {name: secret.read(cluster.layout, name).encode() for name in cluster.SECRETS}
+    basic = base64.b64encode(b"patroni:" + found["restapi"])
+    return {**found, "restapi, as HTTP sends it": basic.rstrip(b"=")[:-1]}
+
+
+def test_a_stranger_reads_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    """While clients work and services log in anew: no password, no token, no name, no byte of an object."""
+    bucket, mark = f"t-{uuid.uuid4().hex[:12]}", secrets.token_hex(8)
+    content = secrets.token_hex(CONTENT // 2).encode()
+    words = {
+        "a bucket's name": bucket.encode(), "names": f"directory-{mark}".encode(), "a key": f"object-{mark}".encode(),
+        "metadata": f"metadata-{mark}".encode(),
+    }  # fmt: skip
+    with captured(cluster, tmp_path) as frames:
+        rest, s3 = rest_of(cluster), s3_of(cluster, 1)
+        s3.create_bucket(Bucket=bucket)
+        key = f"a/object-{mark}"
+        s3.put_object(Bucket=bucket, Key=key, Body=content, Metadata={"m": f"metadata-{mark}"})
+        assert s3.get_object(Bucket=bucket, Key=key)["Body"].read() == content
+        for service in (cluster.gateways[0], cluster.replicas[0], cluster.poolers[0]):
+            service.process.stop()
+            service.start()
+            service.await_ready()
+        for number in range(DIRECTORIES):
+            assert rest.insist("PUT", f"/v1/ns/{bucket}/dirs/directory-{mark}-{number}").status in (200, 201)
+        body = {"src": f"directory-{mark}-0/", "dst": f"directory-{mark}-renamed/"}
+        assert rest.insist("POST", f"/v1/ns/{bucket}/rename", body).status == 200
+        assert len(rest.list(bucket, "")) >= DIRECTORIES
+        with psycopg.connect(**session(cluster, "operator", PORT_PGBOUNCER)) as connection:
+            found = connection.execute("SELECT count(*) FROM mantle.du(%s, '')", (bucket,)).fetchone()
+            assert found == (1,)
+        member = cluster.groups[COORDINATOR][0]
+        patronictl.run(cluster.layout, member, "reload", "mantle", *group_of(cluster), "--force")
+        shown = http.metrics(f"{cluster.replicas[0].probe}/metrics")
+    seen = frames.read_bytes()
+    assert "mantle_index_resident_bytes" in shown and b"mantle_index_resident_bytes" in seen, "nothing was captured"
+    in_clear = [what for what, text in {**secrets_of(cluster), **words}.items() if text in seen]
+    in_clear += ["an object's bytes"] * any(content[at : at + SLICE] in seen for at in range(0, CONTENT, 4096))
+    assert in_clear == []
+    await_no_problem(cluster)
+
+
+def group_of(cluster: Cluster) -> list[str]:
+    return ["--group", str(COORDINATOR)] if cluster.shape.is_citus else []
+
+
+def session(cluster: Cluster, role: str, port: int) -> dict:
+    """psycopg's arguments for a session through the first gateway's proxy."""
+    return {
+        "host": certificates.TAFDB, "hostaddr": cluster.layout.gateway_hosts[0].address, "port": port,
+        "dbname": "mantle", "user": role, "password": secret.read(cluster.layout, role), "sslmode": "verify-full",
+        "sslrootcert": str(certificates.path(cluster.layout, f"{certificates.AUTHORITY}.crt")),
+    }  # fmt: skip
+
+
+def listening(cluster: Cluster, host: Host) -> set[int]:
+    """The TCP ports on which a host listens for others."""
+    command = ["ip", "netns", "exec", host.namespace, "ss", "-Hltn"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    found = (re.fullmatch(r"(.*):(\d+)", line.split()[3]) for line in lines)
+    return {int(at[2]) for at in found if not at[1].startswith(("127.", "[::1]"))}
+
+
+def speaks_tls(address: str, port: int) -> bool:
+    """Whether the port answers a TLS handshake, which on PostgreSQL's ports a request comes before."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    with socket.create_connection((address, port), timeout=10) as stream:
+        if port in (PORT_POSTGRESQL, PORT_PGBOUNCER):
+            stream.sendall(SSL_REQUEST)
+            assert stream.recv(1) == b"S", f"{address}:{port} refuses TLS"
+        try:
+            with context.wrap_socket(stream) as shaken:
+                return bool(shaken.version())
+        except ssl.SSLError as error:
+            return "ALERT" in str(error).upper()  # it asks for a certificate
+        except OSError:
+            return False
+
+
+def test_every_port_speaks_tls(cluster: Cluster) -> None:
+    """But those of pages for Prometheus and of probes."""
+    plain = {}
+    for host in cluster.layout.hosts:
+        ports = listening(cluster, host)
+        assert ports, host
+        allowed = next((ports for name, ports in PLAIN.items() if host.name.startswith(name)), set())
+        wrong = {port for port in ports if not speaks_tls(host.address, port)} - allowed
+        if wrong:
+            plain[host.name] = wrong
+    assert plain == {}
+
+
+def test_plain_sessions_are_refused(cluster: Cluster) -> None:
+    """By PostgreSQL, by PgBouncer, and by the gateway and Patroni, which speak nothing but TLS."""
+    for port in (PORT_POSTGRESQL, PORT_PGBOUNCER):
+        arguments = {**session(cluster, "operator", port), "sslmode": "disable", "sslrootcert": None}
+        with pytest.raises(psycopg.OperationalError, match=r"no encryption|SSL required"):
+            psycopg.connect(**arguments)
+    gateway = cluster.gateways[0]
+    for address, port in ((gateway.host.address, gateway.port), (cluster.members[0].host.address, PORT_PATRONI)):
+        assert http.call("GET", f"http://{address}:{port}/") in ((0, ""),), port
+
+
+def test_an_index_session_needs_a_certificate(cluster: Cluster) -> None:
+    """Its password alone is not enough, and neither is another holder's certificate."""
+    layout = cluster.layout
+    arguments = session(cluster, "index", PORT_POSTGRESQL)
+    with pytest.raises(psycopg.OperationalError, match="certificate"):
+        psycopg.connect(**arguments)
+    for name, is_allowed in ((layout.gateway_hosts[0].name, False), (layout.index_hosts[0].name, True)):
+        own = {kind: str(certificates.path(layout, f"{name}.{suffix}")) for kind, suffix in FILES.items()}
+        if is_allowed:
+            psycopg.connect(**arguments, **own).close()
+        else:
+            with pytest.raises(psycopg.OperationalError, match="authentication failed"):  # by the certificate's name
+                psycopg.connect(**arguments, **own)
