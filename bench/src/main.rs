@@ -111,9 +111,15 @@ struct Options {
     /// The stack's processes, for their processor time: `name=pid`, separated by commas
     #[arg(long, env = "MANTLE_PROCESSES", value_name = "LIST", value_delimiter = ',', hide = true)]
     processes: Vec<String>,
-    /// Another S3 service on this machine to measure beside, by `name,url,access key,secret key,pid`
+    /// Another S3 service on this machine to measure beside, by `name,url,pid`
     #[arg(long, value_name = "PEER")]
     peer: Option<String>,
+    /// Its access key
+    #[arg(long, env = "MANTLE_PEER_ACCESS_KEY", default_value = "")]
+    peer_access_key: String,
+    /// Its secret key
+    #[arg(long, env = "MANTLE_PEER_SECRET_KEY", default_value = "", hide_env_values = true)]
+    peer_secret_key: String,
     /// Only these, by comma: load, rebuild, analysts, lookup, list, rename, mkdir, puts, contention, s3
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,

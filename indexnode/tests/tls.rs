@@ -335,7 +335,7 @@ async fn replicas_replace_their_authority_without_a_restart() {
         for replica in &scene.group.replicas {
             eventually("new certificates", || async {
                 let page = metrics(&replica.http_address).await;
-                (value(&page, "mantle_tls_reloads_total{result=\"ok\"}") >= Some(times)).then_some(())
+                (value(&page, "mantle_tls_reloads_total{file=\"authority\"}") >= Some(times)).then_some(())
             })
             .await;
         }

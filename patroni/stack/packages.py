@@ -131,17 +131,18 @@ def install_missing(more: tuple[str, ...] = ()) -> None:
             run(command, "apt-get install", env=quiet, stdin=subprocess.DEVNULL)
         if new_services and Path("/run/systemd/system").is_dir():
             run(["systemctl", "disable", "--now", *new_services], "switching off services that came with the packages")
-    _install_cargo_pgrx()
+    install_cargo_tool("pgrx", CARGO_PGRX)
 
 
-def _install_cargo_pgrx() -> None:
-    command = ["cargo", "pgrx", "--version"]
+def install_cargo_tool(name: str, version: str) -> None:
+    """Builds `cargo-NAME`, unless it is there in this version."""
+    command = ["cargo", name, "--version"]
     found = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
-    if found.returncode == 0 and found.stdout.split()[-1] == CARGO_PGRX:
+    if found.returncode == 0 and found.stdout.split()[-1] == version:
         return
-    say(f"  cargo-pgrx {CARGO_PGRX} is built once (some minutes)")
-    command = ["cargo", "install", "--root", str(tools()), "--locked", f"cargo-pgrx@{CARGO_PGRX}"]
-    run(command, "cargo install cargo-pgrx", show=True, env=environment())
+    say(f"  cargo-{name} {version} is built once (some minutes)")
+    command = ["cargo", "install", "--root", str(tools()), "--locked", f"cargo-{name}@{version}"]
+    run(command, f"cargo install cargo-{name}", show=True, env=environment())
 
 
 def unpacked(package: str) -> Path:

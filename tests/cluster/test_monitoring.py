@@ -25,7 +25,8 @@ def test_every_metric_exists_from_the_start(cluster: Cluster) -> None:
         exporter.process.stop()
     assert {page.split(" ")[0] for page in there} == set(monitoring.JOBS)
     assert all(has for has in there.values()), [page for page, has in there.items() if not has]
-    problems = [problem for expression in named.expressions() for problem in named.missing(there, expression)]
+    missing = [named.missing(there, expression, has_tls=True) for expression in named.expressions()]
+    problems = [problem for of_expression in missing for problem in of_expression]
     assert problems == []
 
 

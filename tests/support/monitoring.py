@@ -14,13 +14,15 @@ MONITORING = REPOSITORY / "patroni" / "monitoring"
 # Labels that Prometheus adds, or its settings; and a histogram's own.
 ADDED = {"instance", "job", "group", "le"}
 PREFIXES = {
-    "mantle_gateway_": "mantle-gateway",
-    "mantle_index_": "mantle-index",
-    "patroni_": "patroni",
-    "etcd_": "etcd",
-    "grpc_server_": "etcd",
-    "node_": "node",
+    "mantle_gateway_": ("mantle-gateway",),
+    "mantle_index_": ("mantle-index",),
+    "mantle_tls_": ("mantle-gateway", "mantle-index"),
+    "patroni_": ("patroni",),
+    "etcd_": ("etcd",),
+    "grpc_server_": ("etcd",),
+    "node_": ("node",),
 }
+OF_CERTIFICATES = "mantle_tls_"  # shown where there are certificates
 METRIC = re.compile(rf"\b(?:{'|'.join(PREFIXES)})[a-z_]+\b")
 # A metric with its matchers. Labels of a `by` clause belong to some metric of the expression.
 MATCHED = re.compile(rf"\b((?:{'|'.join(PREFIXES)})[a-z_]+)\{{([^}}]*)\}}")
@@ -52,14 +54,15 @@ def shown(pages: dict[str, Iterable[str]], tls: ssl.SSLContext | None = None) ->
     return found
 
 
-def missing(pages: Shown, expression: str) -> list[str]:
-    """What the expression names and a process of the job lacks."""
+def missing(pages: Shown, expression: str, *, has_tls: bool) -> list[str]:
+    """What the expression names and a process of the job lacks. `has_tls`: the processes have certificates."""
     found = []
-    of = lambda metric: next(job for prefix, job in PREFIXES.items() if metric.startswith(prefix))
+    of = lambda metric: next(jobs for prefix, jobs in PREFIXES.items() if metric.startswith(prefix))
     jobs = {name.split(" ")[0] for name in pages}
-    metrics = [metric for metric in sorted(set(METRIC.findall(expression))) if of(metric) in jobs]
+    named = [metric for metric in sorted(set(METRIC.findall(expression))) if jobs & set(of(metric))]
+    metrics = [metric for metric in named if has_tls or not metric.startswith(OF_CERTIFICATES)]
     for page, has in pages.items():
-        own = [metric for metric in metrics if page.startswith(f"{of(metric)} ")]
+        own = [metric for metric in metrics if page.split(" ")[0] in of(metric)]
         found += [f"{page}: no {metric}" for metric in own if metric not in has]
         for metric, matchers in MATCHED.findall(expression):
             if metric in has:

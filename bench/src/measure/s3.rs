@@ -122,12 +122,12 @@ fn services(bench: &Bench) -> Result<Vec<Service>> {
         bucket: format!("{}-s3", bench.ns),
     }];
     if let Some(peer) = &options.peer {
-        let [name, url, access_key, secret_key, pid] = peer.split(',').collect::<Vec<_>>()[..] else {
-            bail!("--peer must be name,url,access key,secret key,pid");
+        let [name, url, pid] = peer.split(',').collect::<Vec<_>>()[..] else {
+            bail!("--peer must be name,url,pid; its keys are in MANTLE_PEER_ACCESS_KEY and MANTLE_PEER_SECRET_KEY");
         };
         services.push(Service {
             name: name.into(),
-            s3: S3::new(url, &options.region, access_key, secret_key)?,
+            s3: S3::new(url, &options.region, &options.peer_access_key, &options.peer_secret_key)?,
             processes: vec![(name.into(), Server::of(pid.parse()?))],
             bucket: format!("{}-s3", bench.ns),
         });

@@ -93,10 +93,12 @@ impl<F: Files> Live<F> {
 
     /// Reloads the files when they change, and keeps the metrics. Never returns.
     pub async fn watch(self) {
+        let paths = self.0.files.paths();
+        let of_files = paths.first().map_or("", |(name, _)| name);
+        counter!("mantle_tls_reloads_total", "file" => of_files).increment(0);
         let mut failure = String::new();
-        counter!("mantle_tls_reloads_total", "result" => "ok").increment(0);
-        counter!("mantle_tls_reloads_total", "result" => "error").increment(0);
         loop {
+            gauge!("mantle_tls_files_refused", "file" => of_files).set(if failure.is_empty() { 0.0 } else { 1.0 });
             for (name, path) in self.0.files.paths() {
                 if let Some(days) = days_left(path) {
                     gauge!("mantle_tls_certificate_days", "file" => name).set(days);
@@ -107,13 +109,12 @@ impl<F: Files> Live<F> {
                 Ok(false) => failure.clear(),
                 Ok(true) => {
                     failure.clear();
-                    counter!("mantle_tls_reloads_total", "result" => "ok").increment(1);
+                    counter!("mantle_tls_reloads_total", "file" => of_files).increment(1);
                     tracing::info!("certificates were replaced");
                 }
                 Err(e) => {
                     let now = format!("{e:#}");
                     if now != failure {
-                        counter!("mantle_tls_reloads_total", "result" => "error").increment(1);
                         tracing::error!(error = now, "new certificates are not used, the old ones stay");
                         failure = now;
                     }

@@ -11,9 +11,10 @@ pub const METRICS: &[Metric] = &[
     ),
     counter(
         "mantle_tls_reloads_total",
-        "result",
-        "Times that changed certificates were read; `error`: they are not good, and the old ones stay.",
+        "file",
+        "Times that changed certificates were read, by the first of the files that belong together.",
     ),
+    gauge("mantle_tls_files_refused", "file", "1: the files are not good, and the ones before stay in use."),
     counter(
         "mantle_tls_connections_total",
         "kind",
