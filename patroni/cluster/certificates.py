@@ -6,6 +6,7 @@ standby. The other one signs the services. A certificate's organizational unit i
 common name is the database role, where PostgreSQL asks for a certificate.
 """
 
+import os
 import ssl
 from pathlib import Path
 
@@ -38,15 +39,22 @@ def make_missing(layout: ClusterLayout, account: Account) -> None:
     make(layout, account, "etcd", "/CN=etcd", etcd, [BOTH], ETCD_AUTHORITY)
     make(layout, account, "patroni", "/CN=patroni", [], ["extendedKeyUsage=clientAuth"], ETCD_AUTHORITY)
     make(layout, account, ADMINISTRATOR, "/OU=mantle-administrator/CN=administrator", [], [BOTH])
-    for host in layout.index_hosts:
-        make(layout, account, host.name, "/OU=mantle-peer/CN=index", [host.address], [BOTH])
-    for host in layout.gateway_hosts:
-        make(layout, account, host.name, "/OU=mantle-gateway/CN=gateway", [host.address], [BOTH])
-        make(layout, account, f"{host.name}-https", f"/CN={host.name}", [host.address, host.name], SERVER)
-    for host in layout.database_hosts:
+    for host in (*layout.index_hosts, *layout.gateway_hosts, *layout.database_hosts):
+        make_for(layout, account, host)
+
+
+def make_for(layout: ClusterLayout, account: Account, host: Host, **options) -> None:
+    """Makes what a host needs; the options are those of `make`."""
+    if host in layout.index_hosts:
+        make(layout, account, host.name, "/OU=mantle-peer/CN=index", [host.address], [BOTH], **options)
+    elif host in layout.gateway_hosts:
+        make(layout, account, host.name, "/OU=mantle-gateway/CN=gateway", [host.address], [BOTH], **options)
+        names = [host.address, host.name]
+        make(layout, account, f"{host.name}-https", f"/CN={host.name}", names, SERVER, **options)
+    else:
         # PostgreSQL, PgBouncer and Patroni's REST interface. Citus reaches its own node at localhost.
         names = [host.address, "127.0.0.1", host.name, "localhost", TAFDB]
-        make(layout, account, host.name, f"/CN={host.name}", names, [BOTH])
+        make(layout, account, host.name, f"/CN={host.name}", names, [BOTH], **options)
 
 
 def make_authority(layout: ClusterLayout, account: Account, name: str) -> None:
@@ -65,16 +73,18 @@ def make(
     extensions: list[str],
     authority: str = AUTHORITY,
     *,
-    days: int = DAYS,
-    again: bool = False,
+    replaces: bool = False,
+    **options,
 ) -> None:
-    """Makes a certificate that the authority signs, unless there is one. `hosts`: names and addresses of its holder."""
-    if path(layout, f"{name}.key").exists() and not again:
+    """Makes a certificate that the authority signs, unless there is one. `hosts`: names and addresses of its holder.
+    `options`: `days` of its life, and the `environment` of openssl.
+    """
+    if path(layout, f"{name}.key").exists() and not replaces:
         return
     names = ",".join(f"{'IP' if host[0].isdigit() else 'DNS'}:{host}" for host in hosts)
     extensions = ["basicConstraints=critical,CA:FALSE", *extensions, *([f"subjectAltName={names}"] if names else [])]
     signer = ["-CA", str(path(layout, f"{authority}.crt")), "-CAkey", str(path(layout, f"{authority}.key"))]
-    _openssl(layout, account, name, subject, extensions, signer, days)
+    _openssl(layout, account, name, subject, extensions, signer, **options)
 
 
 def path(layout: ClusterLayout, file: str) -> Path:
@@ -88,13 +98,16 @@ def _openssl(
     subject: str,
     extensions: list[str],
     signer: list[str],
+    *,
     days: int = DAYS,
+    environment: dict[str, str] | None = None,
 ) -> None:
     """Writes beside and renames: processes read the files while they run."""
     new = {suffix: path(layout, f"{name}.{suffix}.new") for suffix in ("key", "crt")}
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc"]
     command += ["-days", str(days), "-subj", subject, "-keyout", str(new["key"]), "-out", str(new["crt"]), *signer]
-    run([*command, *(part for extension in extensions for part in ("-addext", extension))], "making a certificate")
+    command += [part for extension in extensions for part in ("-addext", extension)]
+    run(command, "making a certificate", env={**os.environ, **(environment or {})})
     for suffix, written in new.items():
         written.chmod(0o600)
         account.own(written)

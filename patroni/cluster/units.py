@@ -11,18 +11,17 @@ from pathlib import Path
 
 from stack.command_line import run_command
 from stack.failure import Failure
-from stack.pgbouncer import PgBouncer
 from stack.service import Service
 
 from .cluster import Cluster
 from .etcd import Etcd
 from .member import Member
-from .services import ClusterGateway, Proxy, Replica
+from .services import ClusterGateway, Pooler, Proxy, Replica
 
 UNITS: dict[type[Service], str] = {
     Etcd: "etcd",
     Member: "patroni",
-    PgBouncer: "pgbouncer",
+    Pooler: "pgbouncer",
     Proxy: "haproxy",
     Replica: "mantle-indexnode",
     ClusterGateway: "mantle-gateway",

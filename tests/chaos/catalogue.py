@@ -26,7 +26,7 @@ from tests.cluster.clients import session
 from tests.cluster.oracle import rebuilds
 from tests.support.slots import drop_slot
 
-from . import clocks, shards, slow, unnoticed, went_back
+from . import certified, clocks, shards, slow, unnoticed, went_back
 from .index_group import index_follower, index_leader
 
 LEADER_BOUND_S = 60.0
@@ -441,6 +441,18 @@ CATALOGUE = [
         clock_set(lambda c, draw: draw.choice(c.gateways).host, CLOCK_JUMP_S),
         needs_clocks=True,
         alerts=CLOCK,
+    ),
+    Fault(
+        "certificates of an index follower and a gateway expired",
+        certified.expired,
+        20,
+        needs_clocks=True,
+        alerts=("CertificateExpires", "CertificateExpiresSoon"),
+    ),
+    Fault("a key that does not fit its certificate", certified.do_not_fit, 15, alerts=("CertificatesAreNotUsed",)),
+    Fault("authority of all certificates replaced", certified.authority_replaced, alerts=FAST),
+    Fault(
+        "forged calls of the index", certified.forged, 30, alerts=("MantleIndexRefusesCalls", "MantleIndexTermJumps")
     ),
     Fault("slow changes", slowed(slow.slower_changes, slow.changes_as_before), 45, alerts=("MantleGatewayIsSlow",)),
     Fault(

@@ -12,7 +12,7 @@ import threading
 import grpc
 
 from cluster.cluster import Cluster
-from tests.cluster.clients import session
+from tests.cluster.clients import index_channel, session
 from tests.cluster.load import Probe
 
 from .workload import Workload
@@ -46,7 +46,8 @@ class Phantoms:
         self._thread.join()
 
     def _watch(self) -> None:
-        with_each = [(address, grpc.insecure_channel(address)) for address in self.cluster.layout.index_addresses]
+        addresses = self.cluster.layout.index_addresses
+        with_each = [(at, index_channel(self.cluster, at, "gateway", "administrator")) for at in addresses]
         while not self._end.is_set():
             for address, channel in with_each:
                 try:

@@ -4,6 +4,7 @@ import uuid
 
 import boto3
 import botocore.config
+import grpc
 import psycopg
 
 from cluster import certificates
@@ -51,6 +52,20 @@ def session(cluster: Cluster, group: int = COORDINATOR) -> psycopg.Connection:
         password=secret.read(cluster.layout, "superuser"),
         autocommit=True,
     )
+
+
+def index_channel(cluster: Cluster, address: str, *units: str) -> grpc.Channel:
+    """A channel to an IndexNode, with a certificate of these roles; without a role, with none."""
+    layout, own = cluster.layout, (None, None)
+    read = lambda file: certificates.path(layout, file).read_bytes()
+    if units:
+        name = "test-" + "-".join(units)
+        subject = "".join(f"/OU=mantle-{unit}" for unit in units) + "/CN=test"
+        hosts = [host.address for host in layout.index_hosts]
+        certificates.make(layout, cluster.account, name, subject, hosts, [certificates.BOTH])
+        own = read(f"{name}.key"), read(f"{name}.crt")
+    trusted = read(f"{certificates.AUTHORITY}.crt")
+    return grpc.secure_channel(address, grpc.ssl_channel_credentials(trusted, *own))
 
 
 def make_probes(cluster: Cluster, ns: str) -> dict[int, list[Probe]]:

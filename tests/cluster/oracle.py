@@ -48,8 +48,8 @@ def await_no_problem(cluster: Cluster) -> None:
 
 def rest_at(cluster: Cluster, gateway: ClusterGateway) -> Rest:
     """The native API at a gateway."""
-    token, tls = secret.read(cluster.layout, "token"), certificates.client_context(cluster.layout)
-    return Rest(gateway.host.address, gateway.port, token, tls)
+    trusted = certificates.path(cluster.layout, f"{certificates.AUTHORITY}.crt")
+    return Rest(gateway.host.address, gateway.port, secret.read(cluster.layout, "token"), trusted)
 
 
 @contextmanager

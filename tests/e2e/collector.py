@@ -22,6 +22,10 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
         self.certificate, key = folder / "collector.crt", folder / "collector.key"
         command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc"]
         command += ["-subj", "/CN=collector", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "1"]
+        command += [
+            "-addext",
+            "basicConstraints=critical,CA:FALSE",
+        ]  # it is its own authority, and no authority of others
         terminal.run([*command, "-keyout", str(key), "-out", str(self.certificate)], "making a certificate")
         self.certificate.chmod(0o644)  # the services read it
         credentials = grpc.ssl_server_credentials([(key.read_bytes(), self.certificate.read_bytes())])

@@ -11,6 +11,7 @@ import time
 import urllib.parse
 import uuid
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from stack.failure import Failure
 from stack.poll import wait_until
@@ -54,16 +55,16 @@ def quote(path: str) -> str:
 class Rest:
     """One client; threads must not share it (see `twin`)."""
 
-    def __init__(self, host: str, port: int, token: str, tls: ssl.SSLContext | None = None):
-        """`tls`: what a client of HTTPS trusts."""
+    def __init__(self, host: str, port: int, token: str, trusted: Path | None = None):
+        """`trusted`: a file of authorities, for HTTPS. Each connection reads it again."""
         self.host = host
         self.port = port
         self.token = token
-        self.tls = tls
+        self.trusted = trusted
         self.connection: http.client.HTTPConnection | None = None
 
     def twin(self) -> "Rest":
-        return Rest(self.host, self.port, self.token, self.tls)
+        return Rest(self.host, self.port, self.token, self.trusted)
 
     def call(
         self, method: str, target: str, body=None, *, key: str | None = None, headers: dict | None = None
@@ -94,9 +95,10 @@ class Rest:
         return Answer(response.status, document, headers)
 
     def _new_connection(self) -> http.client.HTTPConnection:
-        if self.tls is None:
+        if self.trusted is None:
             return http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT_S)
-        return http.client.HTTPSConnection(self.host, self.port, timeout=TIMEOUT_S, context=self.tls)
+        context = ssl.create_default_context(cafile=str(self.trusted))
+        return http.client.HTTPSConnection(self.host, self.port, timeout=TIMEOUT_S, context=context)
 
     def close(self) -> None:
         if self.connection is not None:
