@@ -32,7 +32,7 @@ def dependencies(cargo: dict[str, str]) -> Counts:
     command = ["cargo", "deny", "--locked", "--all-features"]
     counts = one_test([*command, "check", "licenses", "sources", "bans"], env=cargo)
     if has_advisories(cargo):
-        counts += one_test([*command, "check", "--disable-fetch", "advisories"], env=cargo)
+        counts += one_test([*command, "--offline", "check", "advisories"], env=cargo)
     else:
         print("cargo deny: no database of advisories can be had here; they were not checked", flush=True)
     return counts
