@@ -85,7 +85,7 @@ ALLOWED_IN_FAULTS: list[tuple[str, str, str]] = [
     ),
     (
         "pgbouncer",
-        r"pooler error|login failed|got packet 'E' from server|server conn crashed|connect failed",
+        r"pooler error|login failed|got packet 'E' from server|server conn crashed|connect failed|varcache_apply",
         "PostgreSQL was killed",
     ),
 ]
