@@ -53,7 +53,11 @@ def do_not_fit(cluster: Cluster, draw: random.Random) -> Undo:
     key = certificates.path(cluster.layout, f"{gateway.host.name}.key")
     kept = key.read_text()
     key.write_text(certificates.path(cluster.layout, f"{gateway.host.name}-https.key").read_text())
-    return lambda: key.write_text(kept) and None
+
+    def undo() -> None:
+        key.write_text(kept)
+
+    return undo
 
 
 def authority_replaced(cluster: Cluster, _draw: random.Random) -> Undo:

@@ -40,7 +40,7 @@ pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// Files that make up one configuration, by what they are.
+/// Files that are read together, and what is made of them.
 pub trait Files: Sized + Send + Sync + 'static {
     /// What is made of them.
     type Made: Send + Sync;
