@@ -35,7 +35,11 @@ use mantle_types::{
     message::{DirectoryOp, DirectoryRecord},
     permission::Permission,
 };
-use openraft::{EntryPayload, raft::AppendEntriesRequest, vote::RaftLeaderId};
+use openraft::{
+    EntryPayload,
+    raft::{AppendEntriesRequest, VoteRequest},
+    vote::RaftLeaderId,
+};
 use support::{TestDatabase, TestGroup, eventually, load::Load};
 use tokio::net::{TcpListener, TcpStream};
 use tonic::{Code, transport::Channel};
@@ -230,11 +234,14 @@ async fn replicas_believe_members_only() {
             [(status.term + 1, 12_345), (status.term, status.leader_id), (status.term + 1, status.node_id)]
         {
             let message = append(&status, (term, node), None);
-            let refused = [
-                stranger.append(message.clone()).await.unwrap_err().code(),
-                stranger.vote(message).await.unwrap_err().code(),
-            ];
-            assert_eq!(refused[0], Code::PermissionDenied, "replica {i}, term {term}");
+            let vote = VoteRequest::<TypeConfig>::new(Vote::new(term, node), None);
+            let body = postcard::to_stdvec(&vote).unwrap().into();
+            let vote = peer::RaftMessage { body, ..message.clone() };
+            for refused in
+                [stranger.append(message).await, stranger.vote(vote.clone()).await, stranger.pre_vote(vote).await]
+            {
+                assert_eq!(refused.unwrap_err().code(), Code::PermissionDenied, "replica {i}, term {term}");
+            }
         }
         // A term that no election reaches would be the last.
         let mut known = PeerClient::new(channel(address, Some(member.clone())));

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
-use mantle_tls::{Connection, Identity, Security};
+use mantle_tls::{Connection, Identity, Security, host_of};
 use tonic::Status;
 
 use crate::{
@@ -52,8 +52,7 @@ fn check_host(node: &Node, identity: Option<&Identity>, sender: NodeId) -> Resul
 
 /// Tells whether a certificate is for the host of an address `host:port`.
 pub fn covers(identity: &Identity, address: &str) -> bool {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    identity.covers(host.trim_start_matches('[').trim_end_matches(']'))
+    identity.covers(host_of(address))
 }
 
 fn check_term(node: &Node, term: u64) -> Result<(), Status> {

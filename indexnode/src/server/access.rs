@@ -101,12 +101,14 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        match self.layer.check(request.uri().path(), request.extensions().get()) {
+        let connection = request.extensions().get::<Connection>();
+        match self.layer.check(request.uri().path(), connection) {
             Ok(()) => Either::Right(self.inner.call(request)),
             Err(status) => {
                 let reason = if status.code() == tonic::Code::Unauthenticated { "unauthenticated" } else { "denied" };
                 metrics::count_refused(reason);
-                tracing::warn!(path = request.uri().path(), reason = status.message(), "a call was refused");
+                let caller = connection.map(|connection| connection.address);
+                tracing::warn!(?caller, path = request.uri().path(), reason = status.message(), "a call was refused");
                 Either::Left(ready(Ok(status.into_http())))
             }
         }

@@ -6,7 +6,11 @@ use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, TlsStream};
 
-use crate::{live::Tls, settings::Phase, stream::Stream};
+use crate::{
+    live::Tls,
+    settings::{Phase, host_of},
+    stream::Stream,
+};
 
 /// Connects to the IndexNode at `host:port`: with TLS, if there are certificates and the phase says so. The server's
 /// certificate must be for that host and name a peer.
@@ -17,13 +21,8 @@ pub async fn connect(address: &str, tls: Option<&Tls>) -> io::Result<Stream> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     let Some(tls) = tls.filter(|tls| tls.phase() != Phase::Accept) else { return Ok(Stream::connected(stream)) };
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-    let name = ServerName::try_from(host).map_err(io::Error::other)?;
+    let name = ServerName::try_from(host_of(address).to_owned()).map_err(io::Error::other)?;
     let connected = TlsConnector::from(tls.current().client.clone()).connect(name, stream).await;
-    let connected = connected.map_err(|e| {
-        tracing::debug!(address, error = %e, "no TLS connection");
-        e
-    })?;
+    let connected = connected.inspect_err(|e| tracing::debug!(address, error = %e, "no TLS connection"))?;
     Ok(Stream::connected_by_tls(TlsStream::from(connected)))
 }

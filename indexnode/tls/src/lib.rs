@@ -37,7 +37,7 @@ pub use identity::{Identity, Role};
 pub use live::{Live, Tls};
 pub use postgres::{PostgresConnector, PostgresTls, check_database};
 pub use server::{Accepted, accept_https, incoming};
-pub use settings::{Phase, TlsSettings, is_loopback};
+pub use settings::{Phase, TlsSettings, host_of, is_loopback};
 pub use stream::{Connection, Security, Stream};
 
 #[cfg(test)]

@@ -35,6 +35,12 @@ pub enum Phase {
     Strict,
 }
 
+/// The host of `host:port`, an address of IPv6 without its brackets.
+pub fn host_of(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
 /// Tells whether every address of `host:port` is a loopback address.
 ///
 /// # Errors

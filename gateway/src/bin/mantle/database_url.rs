@@ -5,6 +5,7 @@ use std::{env, fs, path::Path, str::FromStr};
 
 use anyhow::{Context, Result, bail, ensure};
 use mantle_tls::{PostgresConnector, PostgresTls};
+use percent_encoding::percent_decode_str;
 use tokio_postgres::{
     Config,
     config::{Host, SslMode},
@@ -56,20 +57,19 @@ impl DatabaseUrl {
 fn without_tls(url: &str) -> Result<(String, Option<PostgresTls>)> {
     let Some((base, query)) = url.split_once('?') else { return Ok((url.to_owned(), None)) };
     let (mut mode, mut authority, mut certificate, mut key) = (None, None, None, None);
-    let mut others = form_urlencoded::Serializer::new(String::new());
-    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-        match &*name {
+    let mut others = Vec::new();
+    for pair in query.split('&') {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let value = percent_decode_str(value).decode_utf8().context("the URL")?;
+        match name {
             "sslmode" => mode = Some(value.into_owned()),
             "sslrootcert" => authority = Some(value.into_owned().into()),
             "sslcert" => certificate = Some(value.into_owned().into()),
             "sslkey" => key = Some(value.into_owned().into()),
-            _ => {
-                others.append_pair(&name, &value);
-            }
+            _ => others.push(pair),
         }
     }
-    let others = others.finish();
-    let url = if others.is_empty() { base.to_owned() } else { format!("{base}?{others}") };
+    let url = if others.is_empty() { base.to_owned() } else { format!("{base}?{}", others.join("&")) };
     match (mode.as_deref(), authority) {
         (None | Some("disable" | "prefer" | "allow"), None) => Ok((url, None)),
         (Some("verify-full"), Some(ca_file)) => {
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn parameters_for_tls_are_libpqs() {
         let plain = "postgresql://u@h:1/d?application_name=x%20y";
-        assert_eq!(without_tls(plain).unwrap(), ("postgresql://u@h:1/d?application_name=x+y".to_owned(), None));
+        assert_eq!(without_tls(plain).unwrap(), (plain.to_owned(), None), "as it was: libpq takes a plus for a plus");
         let (url, tls) = without_tls("postgresql://u@h/d?sslmode=verify-full&sslrootcert=%2Fca").unwrap();
         assert_eq!((&*url, tls.unwrap().ca_file.to_str()), ("postgresql://u@h/d", Some("/ca")));
         assert!(without_tls("postgresql://u@h/d?sslmode=disable").unwrap().1.is_none());
