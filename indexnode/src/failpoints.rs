@@ -63,6 +63,8 @@ failpoints! {
     TrustEveryVoter,
     /// A replica whose folder went back goes on under its id (P48).
     KeepLostLog,
+    /// A prepare is decided by the newest rule that a replica knows, whatever rule its entry names.
+    DecideByOwnRule,
     /// A replica answers although its state differs from the leader's (P49).
     ServeDifferingState,
 }

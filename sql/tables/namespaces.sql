@@ -5,6 +5,8 @@ CREATE TABLE mantle.namespaces (
     --- The index group that answers lookups and prepares renames
     index_group int NOT NULL DEFAULT 1,
     owner       int NOT NULL,
+    --- The mode bits of group and others that nothing new in it gets
+    umask       int NOT NULL DEFAULT {UMASK_FIRST} CHECK (umask BETWEEN 0 AND {UMASK_MAX}),
     created     timestamptz NOT NULL DEFAULT now(),
     --- During a move: the group that it moves to; after the switch, the group that it came from
     other_group int,

@@ -10,7 +10,7 @@ CREATE FUNCTION pg_temp.setattr(ns bigint, pid bigint, name text, id bigint, own
 LANGUAGE sql AS $$
     SELECT s.code, s.version, s.replayed FROM mantle.set_attributes('{5}', ARRAY[ns], ARRAY[pid], ARRAY[name],
         ARRAY[id], ARRAY[owner],
-        '{NULL}', ARRAY[mode], ARRAY[meta], ARRAY[explicit], ARRAY[request], ARRAY[hash]) AS s
+        '{NULL}', ARRAY[mode], ARRAY[meta], ARRAY[explicit], ARRAY[request], ARRAY[hash], p_caller => '{0}') AS s
 $$;
 SELECT results_eq(format('SELECT * FROM pg_temp.setattr(%s, %s, ''a/'', %s, 9, NULL, ''{"k": 1}'',
     ''88888888-0000-0000-0000-000000000000'')', :ns, :ns, :a),

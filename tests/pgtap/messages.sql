@@ -93,7 +93,8 @@ SELECT is_empty('SELECT * FROM pg_temp.ops()', 'a rolled back transaction emits 
 SELECT first_id AS m FROM mantle.allocate_ids('m', 3) \gset
 SELECT count(*) AS x FROM mantle.mkdir('{5,5,5}', ARRAY[:ns, :ns, :ns], ARRAY[:a, :a, :ns], '{y/,x/,bad}',
     ARRAY[:m, :m + 1, :m + 2]::bigint[], '{1,2,3}', '{4,5,6}', '{7,8,9}', '{t,f,t}',
-    ARRAY[NULL, NULL, NULL]::jsonb[], ARRAY[gen_random_uuid(), gen_random_uuid(), gen_random_uuid()], '{0,0,0}') \gset
+    ARRAY[NULL, NULL, NULL]::jsonb[], ARRAY[gen_random_uuid(), gen_random_uuid(), gen_random_uuid()], '{0,0,0}',
+        p_caller => '{0,0,0}') \gset
 CREATE TEMP TABLE batch AS SELECT * FROM pg_temp.stream();
 SELECT results_eq('SELECT transactional, prefix FROM batch', $$ VALUES (true, 'mantle') $$,
     'a batch: one message, transactional');
@@ -106,7 +107,7 @@ SELECT results_eq('SELECT op, id, version FROM pg_temp.ops()', format($$ VALUES 
     :m + 1), 'implicit to explicit');
 SELECT count(code) AS x FROM mantle.set_attributes('{5,5}', ARRAY[:ns, :ns], ARRAY[:a, :a], '{x/,nope}',
     ARRAY[:m + 1, 5]::bigint[], '{70,1}', '{NULL,1}', '{448,1}', '{NULL,NULL}', '{NULL,NULL}',
-    ARRAY[gen_random_uuid(), gen_random_uuid()], '{0,0}') \gset
+    ARRAY[gen_random_uuid(), gen_random_uuid()], '{0,0}', p_caller => '{0,0}') \gset
 SELECT results_eq('SELECT op, id, version, owner, grp, mode FROM pg_temp.ops()',
     format($$ VALUES ('put', %s::bigint, 3::bigint, 70::bigint, 5::bigint, 448::bigint) $$, :m + 1), 'set_attributes');
 SELECT code AS x FROM tap.rename(:ns, :a, 'x/', :m + 1, :ns, 'z/', attempt => 4711, request => :'r1') \gset

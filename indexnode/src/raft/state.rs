@@ -6,7 +6,7 @@
 
 use std::{
     io,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
     time::Instant,
 };
 
@@ -22,9 +22,10 @@ use super::{
 };
 use crate::{
     config::LookupSettings,
+    failpoints::{self, Failpoint},
     index::{
         Effects, Index, LogEntry, SnapshotWriter,
-        command::{Applied, Command, SourceId},
+        command::{Applied, Command, FIRST_RULE, NEWEST_RULE, PrepareByRule, SourceId},
     },
     lookup::PathCache,
     requests::FinishedRequests,
@@ -81,6 +82,8 @@ pub struct IndexState {
     pub(crate) fingerprints: Fingerprints,
     /// Counters of apply.
     pub counters: ApplyCounters,
+    /// The newest rule by which this replica can decide. Only the simulation lowers it, to have replicas of an older release.
+    pub newest_rule: AtomicU32,
 }
 
 /// Counters of apply since the node started.
@@ -108,6 +111,7 @@ impl IndexState {
             requests: FinishedRequests::default(),
             fingerprints: Fingerprints::default(),
             counters: ApplyCounters::default(),
+            newest_rule: AtomicU32::new(NEWEST_RULE),
         }
     }
 
@@ -212,7 +216,10 @@ impl IndexState {
         let started = Instant::now();
         // Decoding needs no lock.
         let command = match &payload {
-            EntryPayload::Normal(proposal) => Some(proposal.decode().map_err(io::Error::other)?),
+            EntryPayload::Normal(proposal) => {
+                let newest_rule = self.newest_rule.load(Ordering::Relaxed);
+                Some(by_own_rule(proposal.decode(newest_rule).map_err(io::Error::other)?, newest_rule))
+            }
             EntryPayload::Blank | EntryPayload::Membership(_) => None,
         };
         let operations = command.as_ref().map_or(0, operations);
@@ -258,6 +265,16 @@ impl IndexState {
 /// The position of one source.
 pub fn end_of(ends: &SourceEnds, source: SourceId) -> Lsn {
     ends.iter().find(|(id, _)| *id == source).map_or(Lsn::INVALID, |(_, end)| *end)
+}
+
+/// With [`Failpoint::DecideByOwnRule`] a prepare is decided by the newest rule that this replica knows.
+fn by_own_rule(command: Command, newest_rule: u32) -> Command {
+    match command {
+        Command::Prepare(prepare) if newest_rule > FIRST_RULE && failpoints::is_hit(Failpoint::DecideByOwnRule) => {
+            Command::PrepareByRule(PrepareByRule { prepare, rule: newest_rule, below: Vec::new() })
+        }
+        command => command,
+    }
 }
 
 fn operations(command: &Command) -> usize {

@@ -294,6 +294,7 @@ impl Client {
             lock_ms,
             overwrite: false,
             remove: false,
+            below: Vec::new(),
         };
         for _ in 0..self.world.replicas {
             let mut index = self.index(self.leader);
