@@ -20,7 +20,7 @@ DENIED = "MT030"
 # A caller that is neither the owner (7) nor in the group (7) of what the tests make.
 OTHER = "9,20"
 OPEN, CLOSED = "7,7,511", "7,7,448"
-WAITING = "SELECT count(*) FROM mantle.latches WHERE class = 'pid' AND NOT granted"
+WAITING = "SELECT count(*) FROM mantle.latches WHERE class = 'directory' AND NOT granted"
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def target(make_target):
 
 
 class Shared:
-    """A directory of mode 0777 with an object of mode 0666, an empty directory and another object."""
+    """A directory of mode 0777 with two objects of mode 0666 and an empty directory, and one beside it."""
 
     def __init__(self, connection: psycopg.Connection):
         self.connection = connection
@@ -42,6 +42,11 @@ class Shared:
         self.done(Op("mkdir", self.id, "d/", self.inner, mode=0o777))
         self.done(Op("put_object", self.id, "o", self.object, mode=0o666))
         self.done(Op("put_object", self.id, "p", self.new_id(), mode=0o666))
+        self.beside = self.new_id()
+        self.done(Op("mkdir", self.ns, "beside/", self.beside, mode=0o777))
+        # Recorded, so that what the callers say of it does not count.
+        self.done(Op("set_attributes", self.ns, "beside/", self.beside, mode=0o777))
+        self.done(Op("put_object", self.beside, "i", self.new_id(), mode=0o666))
 
     def new_id(self) -> int:
         self.next_id += 1
@@ -64,8 +69,8 @@ class Shared:
             "mkdir": Op("mkdir", self.id, "new/", self.new_id()),
             "delete": Op("delete_object", self.id, "o"),
             "rmdir": Op("rmdir", self.id, "d/", self.inner),
-            "rename from": Op("rename_object", self.id, "o", dst_pid=self.inner, dst_name="o"),
-            "rename to": Op("rename_object", self.inner, "i", dst_pid=self.id, dst_name="i"),
+            "rename from": Op("rename_object", self.id, "o", dst_pid=self.beside, dst_name="o"),
+            "rename to": Op("rename_object", self.beside, "i", dst_pid=self.id, dst_name="i"),
             "rename onto": Op("rename_object", self.id, "o", dst_pid=self.id, dst_name="p", overwrite=True),
         }[verb]
 
@@ -82,7 +87,6 @@ def shared(target):
 
 @pytest.mark.parametrize("verb", CHANGES)
 def test_what_a_lookup_found_before_a_chmod_does_not_count(shared, verb):
-    shared.done(Op("put_object", shared.inner, "i", shared.new_id(), mode=0o666))
     op = shared.change(verb)
     with shared.connection.transaction(force_rollback=True):
         assert shared.call(op, caller=OTHER, parent=OPEN).code is None, "it is allowed before"
@@ -106,7 +110,6 @@ def test_the_sticky_bit_holds_at_once(shared, verb):
 
 @pytest.mark.parametrize("verb", CHANGES)
 def test_a_chmod_waits_for_changes_that_were_allowed(target, shared, later, verb):
-    shared.done(Op("put_object", shared.inner, "i", shared.new_id(), mode=0o666))
     with target.connect() as changing, target.connect() as closing, target.connect() as observer:
         with changing.transaction():
             assert shared.call(shared.change(verb), changing, caller=OTHER, parent=OPEN).code is None

@@ -12,6 +12,8 @@ import psycopg
 from .tree import Op, Outcome
 
 PRINCIPAL = 5
+# Of namespaces and entries.
+OWNER = 7
 # Uid 0: what it may do depends on no permission.
 CALLER = "0"
 INDEX_GROUP = 1
@@ -163,4 +165,4 @@ def make_namespace(connection: psycopg.Connection, name: str, root: int, key: Ke
 
 def delete_namespace(connection: psycopg.Connection, name: str, key: Key) -> Answer:
     query = "SELECT code, ns, NULL, replayed FROM mantle.delete_namespace(%s, %s, %s, %s)"
-    return Answer(*connection.execute(query, (PRINCIPAL, name, key.request, key.hash)).fetchone())
+    return Answer(*connection.execute(query, (OWNER, name, key.request, key.hash)).fetchone())

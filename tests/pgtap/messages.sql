@@ -69,7 +69,7 @@ SELECT pg_create_logical_replication_slot('mantle_pgtap', 'pgoutput') IS NULL AS
 \set r2 'aaaaaaaa-0000-0000-0000-000000000002'
 
 SELECT tap.id() AS ns \gset
-SELECT code AS x FROM mantle.create_namespace(300, 'tap-messages', :ns, 7, 8, 493, :'r1', 0) \gset
+SELECT code AS x FROM mantle.create_namespace(300, 'tap-messages', :ns, 7, 8, 493, :'r1', 0, p_umask => 0) \gset
 SELECT results_eq('SELECT * FROM pg_temp.ops()',
     format($$ VALUES ('put', %1$s::bigint, 0::bigint, %1$s::bigint, 1::bigint, 7::bigint, 8::bigint, 493::bigint,
     'tap-messages', 300::bigint, 0::bigint, %2$L::uuid, 0::bigint) $$, :ns, :'r1'),
@@ -141,7 +141,7 @@ SELECT results_eq('SELECT op, pid, id, version, request IS NULL FROM pg_temp.ops
     format($$ VALUES ('remove', %1$s::bigint, %1$s::bigint + 1, 2::bigint, true) $$, :i), 'pruning');
 SELECT code AS x FROM tap.rmdir(:ns, :ns, 'ä/', :a) \gset
 SELECT count(*) AS x FROM pg_temp.ops() \gset
-SELECT code AS x FROM mantle.delete_namespace(5, 'tap-messages', :'r2', 0) \gset
+SELECT code AS x FROM mantle.delete_namespace(7, 'tap-messages', :'r2', 0) \gset
 SELECT results_eq('SELECT op, pid, id, cause_ns, request FROM pg_temp.ops() ORDER BY id DESC',
     format($$ VALUES ('remove', %1$s::bigint, %2$s::bigint, NULL::bigint, NULL::uuid), ('remove', 0, %1$s, 0, %3$L) $$,
     :ns, :i, :'r2'), 'delete_namespace: its directories, then the root with the cause');

@@ -45,7 +45,7 @@ BEGIN
         NEXT;
     verb := 'create_namespace'; code := (SELECT r.code FROM mantle.create_namespace(5, 'tap-request-new', tap.id(), 7,
         8, 493, pg_temp.made(age), 0) AS r); RETURN NEXT;
-    verb := 'delete_namespace'; code := (SELECT r.code FROM mantle.delete_namespace(5, 'tap-request-aged',
+    verb := 'delete_namespace'; code := (SELECT r.code FROM mantle.delete_namespace(7, 'tap-request-aged',
         pg_temp.made(age), 0) AS r); RETURN NEXT;
     verb := 'replay'; code := (SELECT r.code FROM mantle.replay(5, ns, pg_temp.made(age), 0) AS r); RETURN NEXT;
 END $$;
