@@ -65,7 +65,7 @@ const LISTS: [(&str, &str); 4] = [
     ),
 ];
 
-const ROLES: [&str; 4] = ["gateway", "index", "analyst", "monitor"];
+const ROLES: [&str; 5] = ["gateway", "importer", "index", "analyst", "monitor"];
 
 fn main() -> io::Result<()> {
     let directory = |variable| PathBuf::from(env::var_os(variable).expect("cargo sets it"));

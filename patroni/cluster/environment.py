@@ -38,11 +38,12 @@ exec /usr/bin/systemctl "$@"
 def variables(cluster: Cluster) -> dict[str, str]:
     """The variables of S3 clients, curl, psql and the command line. PostgreSQL is reached by a gateway's HAProxy."""
     layout = cluster.layout
-    session = lambda port: database_url(layout, "operator", layout.gateway_hosts[0].address, port)
+    session = lambda port, role="operator": database_url(layout, role, layout.gateway_hosts[0].address, port)
     return {
         **client_variables(layout, cluster.gateways[0].url),
         "DATABASE_URL": session(PORT_POSTGRESQL),
         "MANTLE_POOLER_URL": session(PORT_PGBOUNCER),
+        "MANTLE_IMPORT_URL": session(PORT_POSTGRESQL, "importer"),
         "MANTLE_INDEX": ",".join(layout.index_addresses),
         "ETCDCTL_API": "3",
         "ETCDCTL_ENDPOINTS": ",".join(f"https://{host.address}:{PORT_ETCD}" for host in layout.etcd_hosts),

@@ -9,9 +9,16 @@ from .load import NAMESPACE, import_environment, shown
 from .stack import Stack
 from .terminal import say, write_private
 
+# What the roles of PostgreSQL are for; written above their URLs.
+MEANING = {
+    "DATABASE_URL": "Role operator: reads everything, monitors, moves namespaces. It makes and changes no entry.",
+    "MANTLE_POOLER_URL": "The same through PgBouncer.",
+    "MANTLE_IMPORT_URL": "Role importer: for `mantle import` alone. It makes entries anywhere, but none with bytes.",
+}
+
 
 def client_variables(layout: Layout, url: str) -> dict[str, str]:
-    """The variables of S3 clients and curl. `operator` may read everything and import."""
+    """The variables of S3 clients and curl."""
     read = lambda name: secret.read(layout, name)
     return {
         "AWS_ENDPOINT_URL": url,
@@ -25,7 +32,8 @@ def client_variables(layout: Layout, url: str) -> dict[str, str]:
 
 def variables(stack: Stack) -> dict[str, str]:
     """The variables of S3 clients, curl, psql and the command line."""
-    return {**client_variables(stack.layout, stack.gateway.url), **import_environment(stack)}
+    sessions = {"DATABASE_URL": stack.postgresql.url("operator"), "MANTLE_POOLER_URL": stack.pgbouncer.url("operator")}
+    return {**client_variables(stack.layout, stack.gateway.url), **sessions, **import_environment(stack)}
 
 
 def write(stack: Stack) -> None:
@@ -40,7 +48,10 @@ def write_file(layout: Layout, variables: dict[str, str], programs: dict[str, Pa
         link = layout.binaries / name
         link.unlink(missing_ok=True)
         link.symlink_to(program)
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+    lines = []
+    for name, value in variables.items():
+        lines += [f"# {MEANING[name]}"] if name in MEANING else []
+        lines.append(f"export {name}={shlex.quote(value)}")
     lines.append(f'export PATH={shlex.quote(str(layout.binaries))}:"$PATH"')
     write_private(layout.environment_file, "\n".join(lines) + "\n")
 

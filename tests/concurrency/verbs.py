@@ -159,7 +159,7 @@ def create_namespace(connection: psycopg.Connection, name: str) -> int:
 
 
 def make_namespace(connection: psycopg.Connection, name: str, root: int, key: Key) -> Answer:
-    query = "SELECT code, ns, NULL, replayed FROM mantle.create_namespace(%s, %s, %s, 7, 7, 493, %s, %s)"
+    query = "SELECT code, ns, NULL, replayed FROM mantle.create_namespace(%s, %s, %s, 7, 7, 493, %s, %s, p_umask => 0)"
     return Answer(*connection.execute(query, (PRINCIPAL, name, root, key.request, key.hash)).fetchone())
 
 

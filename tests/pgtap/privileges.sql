@@ -10,13 +10,19 @@ SELECT mantle.grant_namespace('tap-privileges', 'mantle_analyst') AS x \gset
 -- here.
 CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
     ('mantle_gateway',
-     'abort_upload_delegated admit_move all_uploads allocate_ids assignment assignment_changes compact copy_object copy_part create_namespace
+     'abort_upload_delegated admit_move all_uploads assignment_changes compact copy_object copy_part create_namespace
      create_upload_delegated delete_namespace delete_object directories_below dirstat drop_manifest_delegated extents_between fence_request_delegated
      finish_upload_delegated
-     hosted_groups import_directories import_objects index_source lease lineage list list_namespaces list_filled list_parts
-     list_tree list_uploads mkdir names_below namespace operation part_of_object prune_tree put_object put_part_delegated raise_key_size remove_tree
-     rename_directory rename_object replay resolve_path rmdir seal_upload_delegated set_attributes set_umask shard_map stat
+     hosted_groups lease lineage list list_namespaces list_filled list_parts
+     list_tree list_uploads names_below operation part_of_object prune_tree put_object put_part_delegated remove_tree
+     rename_directory rename_object replay resolve_path rmdir seal_upload_delegated set_attributes set_umask
      unseal_upload_delegated unused_locators upload upload_usage usage'),
+    ('mantle_gateway mantle_importer',
+     'allocate_ids assignment mkdir namespace raise_key_size stat'),
+    ('mantle_gateway mantle_importer mantle_monitor',
+     'index_source shard_map'),
+    ('mantle_importer',
+     'import_directories import_objects'),
     ('mantle_gateway mantle_index',
      'index_group'),
     ('mantle_index',

@@ -10,12 +10,12 @@ use futures::future::join_all;
 use openraft::async_runtime::watch::WatchReceiver;
 
 use super::view::ask_describe;
-use crate::node::Node;
+use crate::{failpoints::newest_rule, node::Node};
 
 /// The newest rule that this replica and every member that answers knows. Members are asked once for each membership, until
 /// all that answer know what this replica does.
 pub async fn common(node: &Node) -> u32 {
-    let own = node.state.newest_rule.load(Ordering::Relaxed);
+    let own = newest_rule();
     let metrics = node.raft.server_metrics().borrow_watched().clone();
     let membership = &metrics.membership_config;
     // Above 0, which stands for none.

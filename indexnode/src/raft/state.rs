@@ -6,7 +6,7 @@
 
 use std::{
     io,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    sync::atomic::{AtomicU64, Ordering},
     time::Instant,
 };
 
@@ -22,10 +22,10 @@ use super::{
 };
 use crate::{
     config::LookupSettings,
-    failpoints::{self, Failpoint},
+    failpoints::{self, Failpoint, newest_rule},
     index::{
         Effects, Index, LogEntry, SnapshotWriter,
-        command::{Applied, Command, FIRST_RULE, NEWEST_RULE, PrepareByRule, SourceId},
+        command::{Applied, Command, FIRST_RULE, PrepareByRule, SourceId},
     },
     lookup::PathCache,
     requests::FinishedRequests,
@@ -82,8 +82,6 @@ pub struct IndexState {
     pub(crate) fingerprints: Fingerprints,
     /// Counters of apply.
     pub counters: ApplyCounters,
-    /// The newest rule by which this replica can decide. Only the simulation lowers it, to have replicas of an older release.
-    pub newest_rule: AtomicU32,
 }
 
 /// Counters of apply since the node started.
@@ -111,7 +109,6 @@ impl IndexState {
             requests: FinishedRequests::default(),
             fingerprints: Fingerprints::default(),
             counters: ApplyCounters::default(),
-            newest_rule: AtomicU32::new(NEWEST_RULE),
         }
     }
 
@@ -217,8 +214,7 @@ impl IndexState {
         // Decoding needs no lock.
         let command = match &payload {
             EntryPayload::Normal(proposal) => {
-                let newest_rule = self.newest_rule.load(Ordering::Relaxed);
-                Some(by_own_rule(proposal.decode(newest_rule).map_err(io::Error::other)?, newest_rule))
+                Some(by_own_rule(proposal.decode(newest_rule()).map_err(io::Error::other)?))
             }
             EntryPayload::Blank | EntryPayload::Membership(_) => None,
         };
@@ -268,10 +264,10 @@ pub fn end_of(ends: &SourceEnds, source: SourceId) -> Lsn {
 }
 
 /// With [`Failpoint::DecideByOwnRule`] a prepare is decided by the newest rule that this replica knows.
-fn by_own_rule(command: Command, newest_rule: u32) -> Command {
+fn by_own_rule(command: Command) -> Command {
     match command {
-        Command::Prepare(prepare) if newest_rule > FIRST_RULE && failpoints::is_hit(Failpoint::DecideByOwnRule) => {
-            Command::PrepareByRule(PrepareByRule { prepare, rule: newest_rule, below: Vec::new() })
+        Command::Prepare(prepare) if newest_rule() > FIRST_RULE && failpoints::is_hit(Failpoint::DecideByOwnRule) => {
+            Command::PrepareByRule(PrepareByRule { prepare, rule: newest_rule(), below: Vec::new() })
         }
         command => command,
     }

@@ -18,7 +18,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 #[derive(clap::Args)]
 pub struct DatabaseOptions {
-    /// Direct PostgreSQL URL (not a pooler) of a role in mantle_gateway
+    /// Direct PostgreSQL URL (not a pooler) of a role that the command needs: docs/command-line.md
     #[arg(long = "database", env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
     pub url: String,
 }
@@ -61,7 +61,8 @@ async fn connect_with(mut config: tokio_postgres::Config) -> Result<Client, toki
 pub async fn connect_first(url: &str) -> Result<Client> {
     let refused = |error: tokio_postgres::Error| {
         let is_of_url = error.code().is_none() && !is_passing(&error);
-        let error = anyhow::Error::new(error).context("cannot connect to PostgreSQL (--database, DATABASE_URL)");
+        let error = anyhow::Error::new(error)
+            .context("cannot connect to PostgreSQL (--database, DATABASE_URL; for an import MANTLE_IMPORT_URL)");
         // Malformed, or without the password that the server asks for.
         if is_of_url { failure(Exit::Usage, exit::message(&error)) } else { error }
     };
