@@ -103,6 +103,8 @@ DECLARE
     v_fault text;
     e record;
     o mantle.outcome;
+    -- Citus sends plain variables only.
+    c record;
     v_changes mantle.directory_change[] := '{}';
     v_exclusive bigint[] := '{}';
     v_local boolean;
@@ -139,8 +141,8 @@ BEGIN
             SELECT * INTO o FROM mantle.set_attributes_delegated(e.pid, {set_attributes.columns_of_e});
         END IF;
         IF (o.change).id = ANY (v_exclusive) THEN
-            PERFORM FROM mantle.record_permission_delegated(
-                (o.change).id, (o.change).ns, (o.change).owner, (o.change).grp, (o.change).mode);
+            c := o.change;
+            PERFORM FROM mantle.record_permission_delegated(c.id, c.ns, c.owner, c.grp, c.mode);
         END IF;
         ord := e.n; code := o.code; id := o.id; version := o.version;
         replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;

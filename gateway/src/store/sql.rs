@@ -164,7 +164,7 @@ statements! {
          FROM mantle.usage($1, $2, $3)" then "ORDER BY directory COLLATE \"C\" LIMIT $4";
     REMOVE_TREE "remove_tree" change
         "SELECT code, id, replayed \
-         FROM mantle.remove_tree($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+         FROM mantle.remove_tree($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
     OPERATION "operation" read
         "SELECT id, ns, kind, state, directory_id, objects, directories, bytes, created, finished \
          FROM mantle.operation($1, $2)";
