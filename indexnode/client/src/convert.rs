@@ -87,7 +87,7 @@ impl From<DirectoryRecord> for proto::Directory {
 
 impl From<proto::Directory> for DirectoryRecord {
     fn from(d: proto::Directory) -> Self {
-        let permission = Permission { owner: d.owner, group: d.group, mode: (d.mode & 0o777) as u16 };
+        let permission = Permission { owner: d.owner, group: d.group, mode: d.mode as u16 };
         let (pid, id) = (PartitionId(d.pid), DirectoryId(d.id));
         Self { ns: NamespaceId(0), pid, name: d.name, id, version: d.version, permission }
     }

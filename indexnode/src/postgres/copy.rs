@@ -112,7 +112,7 @@ fn record(mut row: Bytes) -> Result<Option<DirectoryRecord>> {
         pid: PartitionId::from(pid),
         id: DirectoryId::from(id),
         version: version as u64,
-        permission: Permission { owner: owner as u32, group: group as u32, mode: (mode & 0o7777) as u16 },
+        permission: Permission { owner: owner as u32, group: group as u32, mode: mode as u16 },
         name: entry.strip_suffix('/').unwrap_or(entry).to_owned(),
     }))
 }
