@@ -5,8 +5,6 @@ CREATE TABLE mantle.namespaces (
     --- The index group that answers lookups and prepares renames
     index_group int NOT NULL DEFAULT 1,
     owner       int NOT NULL,
-    --- The mode bits of group and others that nothing new in it gets
-    umask       int NOT NULL DEFAULT {UMASK_FIRST} CHECK (umask BETWEEN 0 AND {UMASK_MAX}),
     created     timestamptz NOT NULL DEFAULT now(),
     --- During a move: the group that it moves to; after the switch, the group that it came from
     other_group int,
@@ -21,6 +19,8 @@ CREATE TABLE mantle.namespaces (
     --- How many components and bytes renames of directories may have added to keys since
     moved_levels bigint NOT NULL DEFAULT 0,
     moved_bytes  bigint NOT NULL DEFAULT 0,
+    --- The mode bits of group and others that nothing new in it gets
+    umask       int NOT NULL DEFAULT {UMASK_FIRST} CHECK (umask BETWEEN 0 AND {UMASK_MAX}),
     CONSTRAINT namespaces_move CHECK ((other_group IS NULL) = (move_phase IS NULL))
 );
 SELECT pg_catalog.pg_extension_config_dump('mantle.namespaces', '');
