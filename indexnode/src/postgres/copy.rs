@@ -154,7 +154,7 @@ mod tests {
     fn a_row_is_read() {
         let read = record(row(b"usr/").freeze()).unwrap().unwrap();
         assert_eq!((read.pid, read.id, read.version, &*read.name), (PartitionId(7), DirectoryId(8), 9, "usr"));
-        assert_eq!(read.permission, Permission { owner: u32::MAX, group: 2, mode: 0o755 });
+        assert_eq!(read.permission, Permission { owner: u32::MAX, group: 2, mode: 0o10755 });
         assert!(record(Bytes::from_static(&[0xff, 0xff])).unwrap().is_none(), "the trailer");
         let mut first = BytesMut::from(SIGNATURE);
         first.put_u64(0);

@@ -80,7 +80,7 @@ fn commands() -> Vec<(Command, &'static str)> {
         (Command::Recover { epoch: Epoch(5), positions: vec![(SourceId(3), lsn)] }, "10050103ac02"),
         (
             Command::PrepareByRule(PrepareByRule { prepare: prepare(&["a", "b"], &["c"]), rule: 1, below: vec![id] }),
-            "11000110000000000000000000000000000000000009026e7302016101620101630701080100e80701018008",
+            "1100011000000000000000000000000000000009026e7302016101620101630701080100e80701018008",
         ),
     ]
 }
