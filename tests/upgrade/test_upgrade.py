@@ -129,7 +129,7 @@ def test_every_row_is_there_as_it_was(upgraded: psycopg.Connection):
 
 def test_it_is_sound_and_goes_on(upgraded: psycopg.Connection):
     assert upgraded.execute("SELECT * FROM mantle.check()").fetchall() == []
-    retry = FILL.splitlines()[3:5]
+    retry = FILL.splitlines()[3:6]
     rows = upgraded.execute(" ".join(retry).replace("SELECT", "SELECT id, replayed FROM", 1)).fetchall()
     assert rows == [(1025, True), (1026, True)], "a retry gets the first answer"
     assert upgraded.execute("SELECT first_id FROM mantle.allocate_ids('test', 1)").fetchone()[0] > 2023
