@@ -1,10 +1,15 @@
 //! Failpoints: the protections that the simulation and `make chaos-proof` can switch off, one at a time, to prove that the
-//! tests notice.
+//! tests notice. And what the simulation needs to have replicas of an older release beside this one ([`newest_rule`]).
 //!
 //! Only builds with the feature `failpoints` have them. In other builds [`is_hit`] is `false` at compile time.
 
 #[cfg(feature = "failpoints")]
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::{
+    cell::Cell,
+    sync::atomic::{AtomicU8, Ordering},
+};
+
+use crate::index::command::NEWEST_RULE;
 
 macro_rules! failpoints {
     ($($(#[$doc:meta])+ $name:ident,)+) => {
@@ -65,8 +70,34 @@ failpoints! {
     KeepLostLog,
     /// A message's term may be any number.
     AnyTerm,
+    /// A prepare is decided by the newest rule that a replica knows, whatever rule its entry names.
+    DecideByOwnRule,
     /// A replica answers although its state differs from the leader's (P49).
     ServeDifferingState,
+}
+
+/// The newest rule by which this replica can decide a prepare.
+#[cfg(not(feature = "failpoints"))]
+#[inline(always)]
+pub const fn newest_rule() -> u32 {
+    NEWEST_RULE
+}
+
+#[cfg(feature = "failpoints")]
+thread_local! {
+    static RULE: Cell<u32> = const { Cell::new(NEWEST_RULE) };
+}
+
+/// The newest rule by which this replica can decide a prepare.
+#[cfg(feature = "failpoints")]
+pub fn newest_rule() -> u32 {
+    RULE.get()
+}
+
+/// Makes the replica that runs on this thread one of an older release, until the next call.
+#[cfg(feature = "failpoints")]
+pub fn set_newest_rule(rule: u32) {
+    RULE.set(rule);
 }
 
 /// Tells whether this protection is left out.

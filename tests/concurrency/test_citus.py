@@ -231,7 +231,9 @@ def test_check_cluster_names_what_is_missing_where(citus_cluster):
         coordinator = target.coordinator()
 
         def problems() -> set[tuple[int, str]]:
-            rows = coordinator.execute("SELECT node, problem FROM mantle.check_cluster()").fetchall()
+            rows = coordinator.execute(
+                "SELECT node, problem FROM mantle.check_cluster() WHERE problem <> 'open_namespace'"
+            ).fetchall()
             # The suites' servers run no workers, and no index reads them.
             return {
                 (int(node.rsplit(":", 1)[1]), problem) for node, problem in rows if problem not in ("worker", "slot")
