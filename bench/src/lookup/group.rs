@@ -1,8 +1,12 @@
 //! The measuring process's handle of a process with replicas (see `serve`).
 
-use std::{net::TcpListener, process::Stdio, time::Duration};
+use std::{net::TcpListener, path::Path, process::Stdio, time::Duration};
 
 use anyhow::{Context, Result, ensure};
+use mantle_tls::{
+    Phase, Tls,
+    testing::{Authority, Files},
+};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout},
@@ -10,10 +14,15 @@ use tokio::{
 
 use super::tree::Tree;
 
+/// Folder of the replicas' certificates, below the group's.
+pub const REPLICAS: &str = "replicas-tls";
+
 pub struct Group {
     /// The replicas' addresses; the first replica leads.
     pub addresses: Vec<String>,
     pub tree: Tree,
+    /// What its clients connect with.
+    pub tls: Option<Tls>,
     child: Child,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
@@ -30,11 +39,28 @@ pub struct Setup {
     pub log_batching: bool,
     /// `lookup.invalidation = "all"`: a modification empties the whole cache.
     pub invalidates_all: bool,
+    /// Certificates at both ends of every connection.
+    pub has_tls: bool,
+}
+
+/// Makes certificates for replicas, in files, and for their callers.
+fn certify(folder: &Path) -> Result<Tls> {
+    let authority = Authority::default();
+    Files::new(&folder.join(REPLICAS), &[&authority], &authority, ("mantle-peer", "127.0.0.1"));
+    let callers = Files::new(&folder.join("callers-tls"), &[&authority], &authority, ("mantle-gateway", "127.0.0.1"));
+    Tls::load(callers.settings(Phase::Strict))
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { directories: 0, replicas: 1, cache_levels: 3, log_batching: true, invalidates_all: false }
+        Self {
+            directories: 0,
+            replicas: 1,
+            cache_levels: 3,
+            log_batching: true,
+            invalidates_all: false,
+            has_tls: false,
+        }
     }
 }
 
@@ -46,17 +72,19 @@ impl Group {
 
     /// The same with all settings.
     pub async fn start_with(setup: &Setup) -> Result<Self> {
-        let Setup { directories, replicas, cache_levels, log_batching, invalidates_all } = *setup;
+        let Setup { directories, replicas, cache_levels, log_batching, invalidates_all, has_tls } = *setup;
         let folder = tempfile::tempdir()?;
         // All are bound before any is released, so that the kernel gives different ports.
         let sockets: Vec<_> = (0..replicas).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
         let addresses: Vec<_> =
             sockets.iter().map(|socket| Ok(socket.local_addr()?.to_string())).collect::<std::io::Result<_>>()?;
         drop(sockets);
+        let tls = has_tls.then(|| certify(folder.path())).transpose()?;
         let mut child = tokio::process::Command::new(std::env::current_exe()?)
             .arg("index-replicas")
             .args(["--directories", &directories.to_string(), "--addresses", &addresses.join(",")])
             .args(["--log-batching", &log_batching.to_string(), "--invalidates-all", &invalidates_all.to_string()])
+            .args(["--has-tls", &has_tls.to_string()])
             .args(["--cache-levels", &cache_levels.to_string(), "--folder"])
             .arg(folder.path())
             .stdin(Stdio::piped())
@@ -66,7 +94,7 @@ impl Group {
         let input = child.stdin.take().context("no standard input")?;
         let output = BufReader::new(child.stdout.take().context("no standard output")?).lines();
         let tree = Tree::of(directories);
-        let mut group = Self { addresses, tree, child, input, output, _folder: folder };
+        let mut group = Self { addresses, tree, tls, child, input, output, _folder: folder };
         let answer = group.answer().await?;
         ensure!(answer == "ready", "the replicas answered `{answer}` instead of `ready`");
         Ok(group)

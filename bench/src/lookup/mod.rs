@@ -40,7 +40,7 @@ pub struct Options {
     /// Directories of the largest tree, for the rows `scale`
     #[arg(long, value_name = "N", default_value_t = 10_000_000)]
     directories_max: u64,
-    /// Only these, by comma: throughput, latency, scale, writes, invalidation, snapshots, followers, levels, batching
+    /// Only these, by comma: throughput, latency, scale, writes, invalidation, snapshots, followers, levels, batching, tls
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     rows: Vec<String>,
 }
@@ -132,7 +132,7 @@ pub async fn run(options: &Options) -> Result<Report> {
     if options.wants("throughput") || options.wants("latency") {
         rows::throughput_and_latency(options, &mut report).await?;
     }
-    for row in ["scale", "writes", "invalidation", "snapshots", "followers", "batching", "levels"] {
+    for row in ["scale", "writes", "invalidation", "snapshots", "followers", "batching", "levels", "tls"] {
         if !options.wants(row) {
             continue;
         }
@@ -143,6 +143,7 @@ pub async fn run(options: &Options) -> Result<Report> {
             "snapshots" => changes::snapshots(options, &mut report).await?,
             "followers" => rows::followers(options, &mut report).await?,
             "batching" => changes::batching(options, &mut report).await?,
+            "tls" => rows::tls(options, &mut report).await?,
             _ => levels::run(options, &mut report)?,
         }
     }
@@ -150,7 +151,7 @@ pub async fn run(options: &Options) -> Result<Report> {
 }
 
 async fn warmed(group: &Group, at: std::ops::Range<usize>) -> Result<IndexClient> {
-    let client = IndexClient::connect_lazy(group.addresses[at].to_vec(), None)?;
+    let client = IndexClient::connect_lazy(group.addresses[at].to_vec(), group.tls.clone())?;
     run_callers(&client, &queries(&group.tree, tree::LEVELS), 256, Duration::from_millis(500), false).await?;
     Ok(client)
 }

@@ -21,7 +21,9 @@ use tokio::{
 };
 
 use super::{
-    PATHS, levels,
+    PATHS,
+    group::REPLICAS,
+    levels,
     tree::{LEVELS, Tree},
     writer::{Writer, make_one_by_one, source_start},
 };
@@ -45,6 +47,8 @@ pub struct Options {
     log_batching: bool,
     #[arg(long, action = clap::ArgAction::Set)]
     invalidates_all: bool,
+    #[arg(long, action = clap::ArgAction::Set)]
+    has_tls: bool,
     #[arg(long)]
     folder: PathBuf,
 }
@@ -166,17 +170,26 @@ fn config(options: &Options, at: usize) -> Result<Config> {
     std::fs::create_dir_all(&folder)?;
     let password = folder.join("password");
     std::fs::write(&password, "unused")?;
+    let certificates = options.folder.join(REPLICAS);
+    let file = |name: &str| certificates.join(name);
+    let tls = format!(
+        "[tls]\nca_file = {:?}\ncertificate_file = {:?}\nkey_file = {:?}\n",
+        file("ca.crt"),
+        file("own.crt"),
+        file("own.key")
+    );
     // No process listens on these addresses: a standalone replica answers no probes and uses no PostgreSQL.
     Config::parse(&format!(
         "group = 1\ndata_dir = {data:?}\nlisten = {listen:?}\nhttp_listen = \"127.0.0.1:9\"\npeers = {peers:?}\n\
-         [postgres]\nhost = \"none\"\ndatabase = \"none\"\nuser = \"none\"\npassword_file = {password:?}\n\
-         [raft]\nsnapshot_log_entries = 1000000000\nlog_batching = {batching}\n[lookup]\ncache_levels = {levels}\ninvalidation = \"{invalidation}\"\n",
+         [postgres]\nhost = \"127.0.0.1\"\ndatabase = \"none\"\nuser = \"none\"\npassword_file = {password:?}\n\
+         [raft]\nsnapshot_log_entries = 1000000000\nlog_batching = {batching}\n[lookup]\ncache_levels = {levels}\ninvalidation = \"{invalidation}\"\n{tls}",
         data = folder.join("data"),
         listen = options.addresses[at],
         peers = options.addresses,
         batching = options.log_batching,
         levels = options.cache_levels,
         invalidation = if options.invalidates_all { "all" } else { "range" },
+        tls = if options.has_tls { &*tls } else { "" },
     ))
 }
 
