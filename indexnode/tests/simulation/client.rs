@@ -40,7 +40,7 @@ const MODES: [u16; 6] = [0o755, 0o750, 0o700, 0o711, 0o777, 0o1777];
 /// Share of the lookups whose caller is not root, and may be denied.
 const STRANGERS: f64 = 0.4;
 /// Share of the renames whose caller is not root: whether it may depends on the rule.
-const STRANGE_RENAMES: f64 = 0.4;
+const STRANGE_RENAMES: f64 = 0.2;
 /// Share of the changes that are large transactions: several log entries each.
 const LARGE: f64 = 0.3;
 
