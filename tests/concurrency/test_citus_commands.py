@@ -106,7 +106,6 @@ def test_a_chmod_of_a_directory_touches_the_node_of_its_entries_too(spread):
     assert others and all(list(sent.values()) == [TWO_PHASES] for sent in others), others
 
 
-
 def put(spread: SpreadNamespace, pid: int, name: str | None = None) -> Op:
     id = spread.new_id()
     return Op("put_object", pid, name or f"o{id}", id, size=5, mode=420, etag="e")
