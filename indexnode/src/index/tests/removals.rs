@@ -127,12 +127,7 @@ fn a_removal_needs_permission_and_an_existing_directory() {
     assert_eq!(DirectoryId::TRASH.sole_partition(), PartitionId(1));
 }
 
-fn try_by_rule(
-    replica: &mut Replica,
-    uid: u32,
-    prepare: Prepare,
-    below: &[u64],
-) -> Result<PreparedRename, ErrorCode> {
+fn try_by_rule(replica: &mut Replica, uid: u32, prepare: Prepare, below: &[u64]) -> Result<PreparedRename, ErrorCode> {
     let prepare = Prepare { caller: Caller { uid, gids: vec![] }, ..prepare };
     let below = below.iter().map(|id| DirectoryId(*id)).collect();
     match replica.apply(Command::PrepareByRule(PrepareByRule { prepare, rule: NEWEST_RULE, below })) {
