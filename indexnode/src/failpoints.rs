@@ -9,8 +9,6 @@ use std::{
     sync::atomic::{AtomicU8, Ordering},
 };
 
-use crate::index::command::NEWEST_RULE;
-
 macro_rules! failpoints {
     ($($(#[$doc:meta])+ $name:ident,)+) => {
         /// A protection to leave out.
@@ -76,28 +74,28 @@ failpoints! {
     ServeDifferingState,
 }
 
-/// The newest rule by which this replica can decide a prepare.
+/// The newest rule of the release that this replica plays, if it is another than this one.
 #[cfg(not(feature = "failpoints"))]
 #[inline(always)]
-pub const fn newest_rule() -> u32 {
-    NEWEST_RULE
+pub const fn newest_rule() -> Option<u32> {
+    None
 }
 
 #[cfg(feature = "failpoints")]
 thread_local! {
-    static RULE: Cell<u32> = const { Cell::new(NEWEST_RULE) };
+    static RULE: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// The newest rule by which this replica can decide a prepare.
+/// The newest rule of the release that this replica plays, if it is another than this one.
 #[cfg(feature = "failpoints")]
-pub fn newest_rule() -> u32 {
+pub fn newest_rule() -> Option<u32> {
     RULE.get()
 }
 
 /// Makes the replica that runs on this thread one of an older release, until the next call.
 #[cfg(feature = "failpoints")]
 pub fn set_newest_rule(rule: u32) {
-    RULE.set(rule);
+    RULE.set(Some(rule));
 }
 
 /// Tells whether this protection is left out.

@@ -9,6 +9,8 @@ use mantle_types::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::failpoints;
+
 /// A PostgreSQL node from whose slot the group reads. Positions of two sources are not comparable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SourceId(pub u32);
@@ -166,6 +168,11 @@ pub const FIRST_RULE: u32 = 0;
 /// The newest rule, and the one that this program proposes if every member knows it. Rule 1 has the sticky bit, does not let a
 /// directory move to another parent unless the caller may write to it, and checks every directory below one that is removed.
 pub const NEWEST_RULE: u32 = 1;
+
+/// The newest rule by which this replica can decide a prepare.
+pub fn newest_rule() -> u32 {
+    failpoints::newest_rule().unwrap_or(NEWEST_RULE)
+}
 
 /// A [`Prepare`] with the rule by which every replica decides it, whatever newer rules it knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use futures::future::join_all;
 use openraft::async_runtime::watch::WatchReceiver;
 
 use super::view::ask_describe;
-use crate::{failpoints::newest_rule, node::Node};
+use crate::{index::command::newest_rule, node::Node};
 
 /// The newest rule that this replica and every member that answers knows. Members are asked once for each membership, until
 /// all that answer know what this replica does.

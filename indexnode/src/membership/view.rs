@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::{
     config::Config,
-    failpoints::newest_rule,
+    index::command::newest_rule,
     node::Node,
     proto::peer::{DescribeRequest, DescribeResponse, VoterSet},
     raft::{NodeId, identity::Identity, peers::Peers},

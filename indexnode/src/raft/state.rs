@@ -22,10 +22,10 @@ use super::{
 };
 use crate::{
     config::LookupSettings,
-    failpoints::{self, Failpoint, newest_rule},
+    failpoints::{self, Failpoint},
     index::{
         Effects, Index, LogEntry, SnapshotWriter,
-        command::{Applied, Command, FIRST_RULE, PrepareByRule, SourceId},
+        command::{Applied, Command, FIRST_RULE, PrepareByRule, SourceId, newest_rule},
     },
     lookup::PathCache,
     requests::FinishedRequests,
