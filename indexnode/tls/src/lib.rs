@@ -4,13 +4,18 @@
 //! *role* (peer, gateway, administrator), and a service takes only the calls of the roles that it is for. The files are read again
 //! when they change, so a certificate or an authority is replaced without a restart.
 //!
-//! - `settings`: the section `[tls]` of a configuration file
-//! - `identity`: the role and the hosts of a certificate
-//! - `credentials`: the files, as configurations of rustls
-//! - `live`: the newest files
+//! A layer imports only itself and the layers below it:
+//!
+//! - `testing`: certificates for tests
+//! - `server`: accepting connections, of Mantle's processes and of users
+//! - `client`: connecting to IndexNodes
+//! - `postgres`: connecting to PostgreSQL
 //! - `stream`: a connection, encrypted or not
-//! - `server`, `client`: accepting and connecting
-//! - `postgres`: connections to PostgreSQL
+//! - `live`: the newest state of the files
+//! - `credentials`: the files, as configurations of rustls
+//! - `identity`: the role and the hosts of a certificate
+//! - `settings`: the section `[tls]` of a configuration file
+//! - `metric_table`: names and meanings of the metrics
 
 mod client;
 mod credentials;
