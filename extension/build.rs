@@ -24,8 +24,8 @@ use mantle_types::{error::ERROR_TABLE, limits::LIMITS, verbs::VERBS};
 const ORDER: [&str; 10] =
     ["roles.sql", "tables", "steps", "verbs", "reads", "import", "analysts", "monitor", "admin", "native.sql"];
 
-/// The batch verbs that change one directory an element, so that Citus can send each directory's elements to its node.
-const DISTRIBUTED: [&str; 4] = ["mkdir", "put_object", "delete_object", "set_attributes"];
+/// The batch verbs whose elements each are a change on one node, so that Citus can send each directory's elements to its node.
+const DISTRIBUTED: [&str; 3] = ["mkdir", "put_object", "delete_object"];
 
 /// Text that several files share, by placeholder. The first three say how a function runs, with names looked up in no
 /// schema that a caller can write to. The fourth adds to the counts of an attribute or delta record.
@@ -56,16 +56,16 @@ const LISTS: [(&str, &str); 4] = [
     (
         "rename_object",
         "principal int, ns bigint, src_pid bigint, src_name text, dst_pid bigint, dst_name text, overwrite boolean, request uuid, \
-            hash bigint, lease text",
+            hash bigint, lease text, caller text, src_parent text, dst_parent text",
     ),
     (
         "rename_directory",
         "principal int, ns bigint, src_pid bigint, src_name text, src_id bigint, dst_pid bigint, dst_name text, victim_id bigint, \
-            index_group int, epoch bigint, attempt bigint, request uuid, hash bigint, lease text",
+            index_group int, epoch bigint, attempt bigint, request uuid, hash bigint, lease text, caller text",
     ),
 ];
 
-const ROLES: [&str; 4] = ["gateway", "index", "analyst", "monitor"];
+const ROLES: [&str; 5] = ["gateway", "importer", "index", "analyst", "monitor"];
 
 fn main() -> io::Result<()> {
     let directory = |variable| PathBuf::from(env::var_os(variable).expect("cargo sets it"));
@@ -254,15 +254,22 @@ fn list(columns: &[(String, &str)], wanted: &str) -> Option<String> {
     };
     // All elements of a call have one index group.
     let is_scalar = |name: &str| name == "index_group";
+    // They are the last.
+    let is_optional = |name: &str| ["lease", "caller", "parent", "src_parent", "dst_parent"].contains(&name);
+    let default = |name: &str| if is_optional(name) { " DEFAULT NULL" } else { "" };
     match wanted {
-        // Of the function, and of one that takes a single element.
+        // Of the function, and of one that takes a single element; the signatures with defaults.
         "parameters" => of_each(&|name, of| format!("p_{name} {of}{}", if is_scalar(name) { "" } else { "[]" })),
         "parameters_of_one" => of_each(&|name, of| format!("p_{name} {of}")),
-        // The parameters; the elements number `i` of them; and their lengths, where that of leases may be none.
+        "signature" => {
+            of_each(&|name, of| format!("p_{name} {of}{}{}", if is_scalar(name) { "" } else { "[]" }, default(name)))
+        }
+        "signature_of_one" => of_each(&|name, of| format!("p_{name} {of}{}", default(name))),
+        // The parameters; the elements number `i` of them; and their lengths, where an optional array may be NULL.
         "arguments" => of_each(&|name, _| format!("p_{name}")),
         "elements" => of_each(&|name, _| format!("p_{name}{}", if is_scalar(name) { "" } else { "[i]" })),
         "lengths" => of_each(&|name, _| match name {
-            "lease" => "coalesce(cardinality(p_lease), cardinality(p_request))".to_owned(),
+            _ if is_optional(name) => format!("coalesce(cardinality(p_{name}), cardinality(p_request))"),
             _ if is_scalar(name) => String::new(),
             _ => format!("cardinality(p_{name})"),
         }),

@@ -1,5 +1,6 @@
 //! The steps that verbs are made of, as far as they are written in Rust; `sql/steps` has the others.
 
+pub mod access;
 pub mod batch;
 pub mod change_stream;
 pub mod counts;

@@ -18,8 +18,13 @@ use crate::{
     store::{RequestClaim, Store},
 };
 
-pub const DIRECTORY_MODE: u16 = 0o755;
-pub const OBJECT_MODE: u16 = 0o644;
+/// The modes of new entries, before the namespace's umask.
+pub const DIRECTORY_MODE: u16 = 0o777;
+pub const OBJECT_MODE: u16 = 0o666;
+/// What a namespace's umask leaves in any case: the bits of a new directory's owner.
+pub const OWN_DIRECTORY_MODE: u16 = 0o700;
+/// The mode of a new namespace's root.
+pub const ROOT_MODE: u16 = 0o700;
 
 pub struct Gateway {
     pub index: Arc<Index>,

@@ -1,10 +1,13 @@
 //! Failpoints: the protections that the simulation and `make chaos-proof` can switch off, one at a time, to prove that the
-//! tests notice.
+//! tests notice. And what the simulation needs to have replicas of an older release beside this one ([`newest_rule`]).
 //!
 //! Only builds with the feature `failpoints` have them. In other builds [`is_hit`] is `false` at compile time.
 
 #[cfg(feature = "failpoints")]
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::{
+    cell::Cell,
+    sync::atomic::{AtomicU8, Ordering},
+};
 
 macro_rules! failpoints {
     ($($(#[$doc:meta])+ $name:ident,)+) => {
@@ -65,8 +68,34 @@ failpoints! {
     KeepLostLog,
     /// A message's term may be any number.
     AnyTerm,
+    /// A prepare is decided by the newest rule that a replica knows, whatever rule its entry names.
+    DecideByOwnRule,
     /// A replica answers although its state differs from the leader's (P49).
     ServeDifferingState,
+}
+
+/// The newest rule of the release that this replica plays, if it is another than this one.
+#[cfg(not(feature = "failpoints"))]
+#[inline(always)]
+pub const fn newest_rule() -> Option<u32> {
+    None
+}
+
+#[cfg(feature = "failpoints")]
+thread_local! {
+    static RULE: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// The newest rule of the release that this replica plays, if it is another than this one.
+#[cfg(feature = "failpoints")]
+pub fn newest_rule() -> Option<u32> {
+    RULE.get()
+}
+
+/// Makes the replica that runs on this thread one of an older release, until the next call.
+#[cfg(feature = "failpoints")]
+pub fn set_newest_rule(rule: u32) {
+    RULE.set(Some(rule));
 }
 
 /// Tells whether this protection is left out.

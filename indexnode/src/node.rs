@@ -96,6 +96,8 @@ pub struct Node {
     pub(crate) stream: StreamProgress,
     /// The key that signs prepared renames, and the epoch under which it was read from PostgreSQL.
     pub(crate) prepare_key: Mutex<Option<(Epoch, Vec<u8>)>>,
+    /// The membership, by its log index, whose members are known to know the newest rule.
+    pub(crate) ruled: AtomicU64,
     /// What the other members have promised.
     pub(crate) promises: Arc<Promises>,
     /// Whether this replica's leadership may lack committed entries.
@@ -175,6 +177,7 @@ impl Node {
             reads,
             stream: StreamProgress::default(),
             prepare_key: Mutex::default(),
+            ruled: AtomicU64::default(),
             promises,
             doubt,
             fault,

@@ -63,11 +63,12 @@ impl Scene {
             lock_ms: 60_000,
             overwrite: false,
             remove: false,
+            below: Vec::new(),
         });
         let prepared = prepared.await.unwrap();
         let (source, destination) = (prepared.source_pid.as_i64(), prepared.destination_pid.as_i64());
         let (epoch, attempt) = (prepared.epoch.0 as i64, prepared.attempt as i64);
-        let sql = "SELECT code FROM mantle.rename_directory(0, $1, $2, $3::text || '/', $4, $5, $6::text || '/', 0, 1, $7, $8, $9, 1, NULL, $10)";
+        let sql = "SELECT code FROM mantle.rename_directory(0, $1, $2, $3::text || '/', $4, $5, $6::text || '/', 0, 1, $7, $8, $9, 1, p_proof => $10)";
         let (id, names) = (prepared.source_id.as_i64(), (from.last().unwrap(), to.last().unwrap()));
         let client = &self.database.client;
         let row = client

@@ -122,6 +122,7 @@ async fn replicas_of_two_groups_go_their_own_ways() {
         lock_ms: 60_000,
         overwrite: false,
         remove: false,
+        below: Vec::new(),
     };
     assert_eq!(scene.client(2).prepare_rename(rename.clone()).await.unwrap_err().code(), ErrorCode::NamespaceNotFound);
     let prepared = scene.client(1).prepare_rename(rename).await.unwrap();

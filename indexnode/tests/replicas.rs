@@ -130,6 +130,7 @@ async fn replicas_lock_renames_and_await_positions() {
         lock_ms: 60_000,
         overwrite: false,
         remove: false,
+        below: Vec::new(),
     };
     let first = group.client.prepare_rename(rename.clone()).await.unwrap();
     assert_eq!(first.source_id.as_i64(), source);

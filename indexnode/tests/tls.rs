@@ -436,7 +436,7 @@ async fn replicas_are_healed_after_forged_messages() {
     assert!(after.iter().all(|status| status.term < 1000 && status.cluster_id != leader.cluster_id));
     scene.group.assert_everywhere(NAMESPACE, &["mine"], id).await;
     let found = scene.group.resolve(NAMESPACE, &["mine"]).await;
-    assert_eq!((found.permission.owner, found.permission.mode), (0, 0o755), "as PostgreSQL has it");
+    assert_eq!((found.permission.owner, found.permission.mode), (0, 0o700), "as PostgreSQL has it");
     let (next, key) = scene.database.mkdir(ns, id, "below").await;
     scene.group.client.await_request(key, std::time::Duration::from_secs(20)).await.unwrap();
     scene.group.assert_everywhere(NAMESPACE, &["mine", "below"], next).await;

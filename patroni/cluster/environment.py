@@ -49,8 +49,11 @@ def variables(cluster: Cluster) -> dict[str, str]:
         "CURL_CA_BUNDLE": str(authority),
         "DATABASE_URL": session("operator", PORT_POSTGRESQL),
         "MANTLE_POOLER_URL": session("operator", PORT_PGBOUNCER),
+        "MANTLE_IMPORT_URL": session("importer", PORT_POSTGRESQL),
         "SUPERUSER_URL": session("postgres", PORT_POSTGRESQL),
-        "PGPASSFILE": write_passwords(layout, {"operator": "operator", "postgres": "superuser"}),
+        "PGPASSFILE": write_passwords(
+            layout, {"operator": "operator", "importer": "importer", "postgres": "superuser"}
+        ),
         # Whoever may read these may change the members of the index groups.
         "MANTLE_TLS_CA": str(authority),
         "MANTLE_TLS_CERTIFICATE": own("crt"),

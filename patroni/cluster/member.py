@@ -27,7 +27,7 @@ MAX_CONNECTIONS = 200
 WATCHDOG = "off"  # never resets the machine that runs this
 STOP_BOUND_S = 60.0
 # Roles whose queries go from node to node.
-ROLES = ("postgres", "gateway", "index", "operator", "analyst")
+ROLES = ("postgres", "gateway", "index", "operator", "importer", "analyst")
 
 
 class Member(PostgreSQL):

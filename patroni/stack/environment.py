@@ -9,6 +9,13 @@ from .load import NAMESPACE, import_environment, shown
 from .stack import Stack
 from .terminal import say, write_private
 
+# What the roles of PostgreSQL are for; written above their URLs.
+MEANING = {
+    "DATABASE_URL": "Role operator: reads everything, monitors, moves namespaces. It makes and changes no entry.",
+    "MANTLE_POOLER_URL": "The same through PgBouncer.",
+    "MANTLE_IMPORT_URL": "Role importer: for `mantle import` alone. It makes entries anywhere, but none with bytes.",
+}
+
 
 def client_variables(layout: Layout, url: str) -> dict[str, str]:
     """The variables of S3 clients and curl. Programs that take a secret as an argument get it by a file: other users of
@@ -30,13 +37,15 @@ def client_variables(layout: Layout, url: str) -> dict[str, str]:
 
 def variables(stack: Stack) -> dict[str, str]:
     """The variables of S3 clients, curl, psql and the command line."""
-    layout, session = stack.layout, lambda port: f"postgresql://operator@127.0.0.1:{port}/{DATABASE}"
+    layout = stack.layout
+    session = lambda role, port: f"postgresql://{role}@127.0.0.1:{port}/{DATABASE}"
     return {
         **client_variables(layout, stack.gateway.url),
         **import_environment(stack),
-        "DATABASE_URL": session(layout.postgresql_port),
-        "MANTLE_POOLER_URL": session(layout.pgbouncer_port),
-        "PGPASSFILE": write_passwords(layout, {"operator": "operator"}),
+        "DATABASE_URL": session("operator", layout.postgresql_port),
+        "MANTLE_POOLER_URL": session("operator", layout.pgbouncer_port),
+        "MANTLE_IMPORT_URL": session("importer", layout.postgresql_port),
+        "PGPASSFILE": write_passwords(layout, {"operator": "operator", "importer": "importer"}),
     }
 
 
@@ -59,7 +68,10 @@ def write_file(layout: Layout, variables: dict[str, str], programs: dict[str, Pa
         link = layout.binaries / name
         link.unlink(missing_ok=True)
         link.symlink_to(program)
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+    lines = []
+    for name, value in variables.items():
+        lines += [f"# {MEANING[name]}"] if name in MEANING else []
+        lines.append(f"export {name}={shlex.quote(value)}")
     lines.append(f'export PATH={shlex.quote(str(layout.binaries))}:"$PATH"')
     write_private(layout.environment_file, "\n".join(lines) + "\n")
 

@@ -34,8 +34,7 @@ def create_namespace(stack: Stack, name: str) -> None:
 
 def import_environment(stack: Stack) -> dict[str, str]:
     return {
-        "DATABASE_URL": stack.postgresql.url("operator"),
-        "MANTLE_POOLER_URL": stack.pgbouncer.url("operator"),
+        "MANTLE_IMPORT_URL": stack.postgresql.url("importer"),
         "MANTLE_INDEX": ",".join(stack.layout.index_addresses),
     }
 

@@ -56,8 +56,15 @@ def _stack(port_base: int | None, need_gb: float, what: str) -> Iterator[tuple[S
     try:
         with stack.alone():
             stack.start()
+            # It measures what gateways and imports do, and needs a role of its own for neither.
+            stack.postgresql.psql("GRANT mantle_gateway, mantle_importer TO operator")
             admin = stack.postgresql.url("postgres", "superuser")
-            yield stack, {**environment.variables(stack), **load.import_environment(stack), "MANTLE_ADMIN_URL": admin}
+            # The program reads no password file.
+            urls = {
+                "DATABASE_URL": stack.postgresql.url("operator"), "MANTLE_POOLER_URL": stack.pgbouncer.url("operator"),
+                "MANTLE_ADMIN_URL": admin,
+            }  # fmt: skip
+            yield stack, {**environment.variables(stack), **load.import_environment(stack), **urls}
     finally:
         stack.remove()
 

@@ -50,7 +50,7 @@ class PgBouncer(Service):
         """Writes settings and users; PostgreSQL must be up."""
         users = self.postgresql.psql(
             'SELECT format(\'"%s" "%s"\', rolname, rolpassword) FROM pg_authid'
-            " WHERE rolname IN ('gateway', 'operator', 'analyst')",
+            " WHERE rolname IN ('gateway', 'operator', 'importer', 'analyst')",
             database="postgres",
         )
         own = f'"{ADMINISTRATOR}" "{scram_verifier(secret.read(self.layout, ADMINISTRATOR))}"\n'

@@ -85,7 +85,7 @@ class PostgreSQL(Service):
         exists = self.psql(f"SELECT 1 FROM pg_database WHERE datname = '{DATABASE}'", database="postgres").strip()
         if not exists:
             self.psql(f"CREATE DATABASE {DATABASE}", database="postgres")
-        names = ("gateway", "index", "operator", "analyst")
+        names = ("gateway", "index", "operator", "importer", "analyst")
         lines = [f"\\set {name}_password '{secret.read(self.layout, name)}'" for name in names]
         self.psql("\n".join([*lines, (CONFIG / "roles.sql").read_text(encoding="utf-8")]))
 

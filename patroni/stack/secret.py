@@ -11,7 +11,8 @@ from .account import Account
 from .layout import Layout
 
 PASSWORD_BYTES = 24
-NAMES = ("superuser", "gateway", "index", "operator", "analyst", "access_key", "secret_key", "token", "pgbouncer")
+ROLES = ("superuser", "gateway", "index", "operator", "importer", "analyst")
+NAMES = (*ROLES, "access_key", "secret_key", "token", "pgbouncer")
 
 
 def _make(name: str) -> str:

@@ -26,7 +26,8 @@ BEGIN
                           WHERE s.database = current_database() AND NOT s.active),
         'index_replicas', (SELECT coalesce(jsonb_agg(r), '[]') FROM mantle.reported_index_replicas() AS r),
         'roles', (SELECT coalesce(jsonb_agg(r.rolname), '[]') FROM pg_roles r
-                   WHERE r.rolname IN ('mantle_gateway', 'mantle_index', 'mantle_analyst', 'mantle_monitor')),
+                   WHERE r.rolname IN (
+                       'mantle_gateway', 'mantle_importer', 'mantle_index', 'mantle_analyst', 'mantle_monitor')),
         'hot_shards', (
             SELECT count(*) FROM pg_class c WHERE c.relname ~ '^meta_\d+$' AND c.relnamespace = 'mantle'::regnamespace
                AND NOT coalesce(c.reloptions, '{}') @> ARRAY['autovacuum_vacuum_scale_factor=0']));
@@ -60,7 +61,7 @@ LANGUAGE sql IMMUTABLE AS $$
             'PUBLIC may call pg_logical_emit_message, and so forge the change stream'),
         ((f->>'hot_shards')::int > 0, 'autovacuum',
             (f->>'hot_shards') || ' shards of mantle.meta lack the table''s storage parameters'),
-        (jsonb_array_length(f->'roles') < 4, 'roles', 'only ' || (f->'roles')::text || ' are there')
+        (jsonb_array_length(f->'roles') < 5, 'roles', 'only ' || (f->'roles')::text || ' are there')
     ) AS p(is_so, problem, detail) WHERE p.is_so
     UNION ALL
     SELECT 'slot', s || CASE
@@ -96,8 +97,8 @@ BEGIN
                                                          AND d.colocationid = m.colocationid);
 END $$;
 
---- monitor: What is missing on which node: extension, worker, publication, slots, settings, privileges. No row:
---- nothing is missing
+--- monitor: What is missing on which node: extension, worker, publication, slots, settings, privileges; and namespaces
+--- that everybody may look into. No row: nothing is missing
 CREATE FUNCTION mantle.check_cluster() RETURNS TABLE (node text, problem text, detail text)
 LANGUAGE plpgsql VOLATILE {as_owner} AS $$
 DECLARE
@@ -111,6 +112,11 @@ BEGIN
                   'gateway runs: SELECT mantle.make_prepare_keys()', g.index_group)
       FROM mantle.index_groups g
      WHERE NOT EXISTS (SELECT FROM mantle.prepare_keys k WHERE k.index_group = g.index_group) ORDER BY g.index_group;
+    RETURN QUERY
+    SELECT CASE WHEN mantle.is_distributed() THEN 'cluster' ELSE 'this node' END, 'open_namespace',
+           format('%s: everybody who is known to a gateway may look into it (mode %s). Its owner can close it: '
+                  'PATCH /v1/ns/%1$s/entries/ {"mode": "0700"}', left(m.name, -1), mantle.octal(m.mode))
+      FROM mantle.meta m WHERE m.pid = 0 AND m.id IS NOT NULL AND m.mode & 1 <> 0 ORDER BY m.name;
     IF NOT EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'citus') THEN
         RETURN QUERY SELECT 'this node', p.problem, p.detail
                        FROM mantle.node_problems(mantle.node_facts(), v_version, v_slots) AS p;

@@ -134,6 +134,27 @@ BEGIN
     END IF;
 END $$;
 
+--- analyst: check: changed permissions of directories, which their entries and their attribute records have (P56)
+CREATE FUNCTION mantle.check_permissions() RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
+LANGUAGE plpgsql STABLE {as_caller} AS $$
+#variable_conflict use_column
+DECLARE
+    v_ids bigint[];
+    v_recorded text[];
+BEGIN
+    SELECT array_agg(m.pid), array_agg(concat_ws(',', m.owner, m.grp, m.mode)) INTO v_ids, v_recorded
+      FROM mantle.meta m
+     WHERE m.name = '/_ATTR' AND m.ts = 0 AND m.mode IS NOT NULL AND m.removed IS NOT TRUE;
+    RETURN QUERY EXECUTE $query$
+        WITH e AS MATERIALIZED (
+            SELECT m.ns, m.pid, m.name, m.id, concat_ws(',', m.owner, m.grp, m.mode) AS permission
+              FROM mantle.meta m WHERE m.explicit IS NOT NULL AND m.id = ANY ($1))
+        SELECT 'permission', e.ns, e.pid, e.name,
+               'its entry has owner, group and mode ' || e.permission || ', its attribute record ' || r.permission
+          FROM e JOIN unnest($1, $2) AS r(id, permission) ON r.id = e.id AND r.permission <> e.permission
+        $query$ USING v_ids, v_recorded;
+END $$;
+
 --- analyst: Damage in the MetaTable: entries without a parent, ids with two entries, cycles, wrong counts
 -- Nested loops are off, because with outdated statistics the planner would scan whole tables in them.
 CREATE FUNCTION mantle."check"() RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
@@ -141,5 +162,6 @@ LANGUAGE plpgsql STABLE {as_caller} SET enable_nestloop = off SET jit = off SET 
 BEGIN
     RETURN QUERY SELECT * FROM mantle.check_entries();
     RETURN QUERY SELECT * FROM mantle.check_roots();
+    RETURN QUERY SELECT * FROM mantle.check_permissions();
     RETURN QUERY SELECT * FROM mantle.check_directories();
 END $$;

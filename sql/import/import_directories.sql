@@ -55,7 +55,7 @@ BEGIN
        FROM unnest(p_pid, p_name, p_id, p_code) AS u(pid, name, id, code) WHERE u.code IS NULL;
 END $$;
 
---- gateway: Imports implicit directories, parents before children; answers only those not inserted, {already_exists}
+--- importer: Imports implicit directories, parents before children; answers only those not inserted, {already_exists}
 --- with the existing id
 CREATE FUNCTION mantle.import_directories(p_principal int, p_ns bigint, p_pid bigint[], p_name text[], p_id bigint[])
 RETURNS TABLE (ord int, code text, id bigint) LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '10s' AS $$

@@ -39,7 +39,7 @@ BEGIN
         SELECT f.n FROM unnest(v_ords, v_codes) AS f(n, code) WHERE f.code = '{already_exists}');
 END $$;
 
---- gateway: Imports objects without bytes; ids p_first_id + ord - 1, owner and mode like the namespace's root
+--- importer: Imports objects without bytes; ids p_first_id + ord - 1, owner and mode like the namespace's root
 CREATE FUNCTION mantle.import_objects(
     p_principal int, p_ns bigint, p_pid bigint[], p_name text[], p_size bigint[], p_first_id bigint,
     p_synthetic boolean, p_modified timestamptz, OUT inserted bigint, OUT existing bigint, OUT refused_ord int[],

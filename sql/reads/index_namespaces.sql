@@ -16,7 +16,7 @@ LANGUAGE sql STABLE {as_owner} AS $$
     SELECT n.ns, n.index_group, n.moves > 0 FROM mantle.namespaces n WHERE n.ns = ANY (p_ns)
 $$;
 
---- gateway: The index group that serves a namespace, and the one that must also apply its changes; NULL: no namespace
+--- gateway, importer: The index group that serves a namespace, and the one that must also apply its changes; NULL: no namespace
 -- `changes` is the group's, read at the same moment: while it stays the same, so does every assignment to the group.
 CREATE FUNCTION mantle.assignment(p_name text, OUT index_group int, OUT also int, OUT changes bigint)
 LANGUAGE sql STABLE {as_owner} AS $$

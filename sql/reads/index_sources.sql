@@ -17,7 +17,7 @@ BEGIN
      ORDER BY 1;
 END $$;
 
---- gateway: The number of this node among mantle.index_sources(); NULL if it is not among them
+--- gateway, importer, monitor: The number of this node among mantle.index_sources(); NULL if it is not among them
 -- Gateways ask this every second on each node.
 CREATE FUNCTION mantle.index_source() RETURNS int LANGUAGE plpgsql STABLE {as_owner} AS $$
 BEGIN

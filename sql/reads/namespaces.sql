@@ -4,7 +4,7 @@ LANGUAGE sql STABLE {as_owner} AS $$
     SELECT n.ns, n.name, n.owner, n.created FROM mantle.namespaces n ORDER BY n.name
 $$;
 
---- gateway: One namespace, or no row
+--- gateway, importer: One namespace, or no row
 CREATE FUNCTION mantle.namespace(p_name text) RETURNS TABLE (ns bigint, name text, owner int, created timestamptz)
 LANGUAGE sql STABLE {as_owner} AS $$
     SELECT n.ns, n.name, n.owner, n.created FROM mantle.namespaces n WHERE n.name = p_name

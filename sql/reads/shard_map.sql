@@ -1,4 +1,4 @@
---- gateway: The smallest hash value (hashint8 of pid) of each shard of the MetaTable, in order, and the shard's node
+--- gateway, importer, monitor: The smallest hash value (hashint8 of pid) of each shard of the MetaTable, in order, and the shard's node
 -- Gateways cache this. No row: there is one node.
 CREATE FUNCTION mantle.shard_map() RETURNS TABLE (hash_from int, host text, port int)
 LANGUAGE plpgsql STABLE {as_owner} AS $$

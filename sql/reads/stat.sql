@@ -1,4 +1,4 @@
---- gateway: Entries by place: a name with a slash is a directory (the root: pid 0). {not_found} if there is none
+--- gateway, importer: Entries by place: a name with a slash is a directory (the root: pid 0). {not_found} if there is none
 -- One primary-key lookup per element, in the calling statement's snapshot.
 CREATE FUNCTION mantle.stat(p_ns bigint, p_pid bigint[], p_name text[])
 RETURNS TABLE (ord int, code text, name text, {entry.declared})

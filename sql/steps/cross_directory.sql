@@ -51,7 +51,13 @@ BEGIN
       WHERE m.pid = p_pid AND m.ts = 0
         AND m.name = CASE WHEN right(p_name, 1) = '/' THEN left(p_name, -1) ELSE p_name || '/' END;
     s.opposite := FOUND;
-    s.removed := mantle.removed_fault(p_pid) IS NOT NULL;
+    -- Not by mantle.permission_of, which keeps the shard here until the commit, like a change.
+    SELECT coalesce(m.removed, false), mantle.permission_text(m.owner, m.grp, m.mode) INTO s.removed, s.permission
+      FROM mantle.meta m WHERE m.pid = p_pid AND m.name = '/_ATTR' AND m.ts = 0;
+    s.removed := coalesce(s.removed, false);
+    IF p_pid = 0 THEN
+        s.permission := mantle.permission_of(p_pid, NULL);
+    END IF;
     -- Only the epoch of the group that serves the namespace fences this change.
     s.epoch := (SELECT g.epoch FROM mantle.index_groups g JOIN mantle.namespaces n ON n.index_group = g.index_group
                  WHERE g.index_group = p_index_group AND n.ns = p_ns);
@@ -169,6 +175,17 @@ BEGIN
             coalesce(v_entry.size, 0) - coalesce(v_replaced.size, 0));
     END IF;
     PERFORM mantle.emit(CASE WHEN p_pid = 0 THEN 0 END, p_attempt, p_changes::mantle.directory_change[]);
+    PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_pid]));
+END $$;
+
+--- Keeps a copy of a directory's changed permission where the changes of its entries are latched (P56)
+-- The caller holds the exclusive latch of the directory, so no other change adds to the record.
+CREATE FUNCTION mantle.record_permission_delegated(p_pid bigint, p_ns bigint, p_owner int, p_grp int, p_mode int)
+RETURNS void LANGUAGE plpgsql VOLATILE {delegated} AS $$
+BEGIN
+    INSERT INTO mantle.meta AS m (pid, name, ts, ns, owner, grp, mode, entries, subdirectories, bytes, removed)
+    VALUES (p_pid, '/_ATTR', 0, p_ns, p_owner, p_grp, p_mode, 0, 0, 0, false)
+    ON CONFLICT (pid, name, ts) DO UPDATE SET owner = excluded.owner, grp = excluded.grp, mode = excluded.mode;
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_pid]));
 END $$;
 

@@ -1,7 +1,8 @@
 --- The MetaTable: entries, attribute records and delta records of all directories
 -- It has three kinds of rows:
 -- - an entry (pid, name, 0). A directory's name ends in a slash and its `explicit` is not null; an object's is null;
--- - a primary attribute record (pid, '/_ATTR', 0): the counts of directory pid; removed = true makes it a tombstone;
+-- - a primary attribute record (pid, '/_ATTR', 0): the counts of directory pid; removed = true makes it a tombstone. It
+--   has owner, grp and mode once these were changed, as the directory's entry has them (P56);
 -- - a delta record (pid, '/_ATTR', ts > 0): what one call adds to the counts.
 -- Two directories have no entry of their own: 0, the parent of the namespaces' roots, and 1, the trash. The trash
 -- holds removed trees that are not emptied yet, named by their ids (sql/verbs/remove_tree.sql). No path leads to it.

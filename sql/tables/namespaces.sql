@@ -19,6 +19,8 @@ CREATE TABLE mantle.namespaces (
     --- How many components and bytes renames of directories may have added to keys since
     moved_levels bigint NOT NULL DEFAULT 0,
     moved_bytes  bigint NOT NULL DEFAULT 0,
+    --- The mode bits of group and others that nothing new in it gets
+    umask       int NOT NULL DEFAULT {UMASK_FIRST} CHECK (umask BETWEEN 0 AND {UMASK_MAX}),
     CONSTRAINT namespaces_move CHECK ((other_group IS NULL) = (move_phase IS NULL))
 );
 SELECT pg_catalog.pg_extension_config_dump('mantle.namespaces', '');

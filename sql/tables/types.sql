@@ -19,4 +19,7 @@ CREATE TYPE mantle.outcome AS (
 --- What a change that spans directories reads of a place, under its latch (P21): see mantle.read_place_delegated
 -- `opposite`: an entry of the other kind, directory or object, has this name.
 -- `removed`: the directory was removed. `epoch`: of the given index group, if that group serves the namespace.
-CREATE TYPE mantle.place_state AS (entry mantle.meta, opposite boolean, removed boolean, epoch bigint);
+-- `permission`: the directory's, if it was ever changed (P56).
+CREATE TYPE mantle.place_state AS (
+    entry mantle.meta, opposite boolean, removed boolean, epoch bigint, permission text
+);

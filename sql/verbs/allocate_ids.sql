@@ -1,4 +1,4 @@
---- gateway: Allocates a block of up to 2^24 ids; use them only after the commit
+--- gateway, importer: Allocates a block of up to 2^24 ids; use them only after the commit
 -- Every block is above all blocks before it. On a new timeline (after a failover or a restore) blocks that were
 -- allocated and then lost may be missing, so this skips further ahead than one block can reach.
 CREATE FUNCTION mantle.allocate_ids(p_owner text, p_count bigint, OUT first_id bigint, OUT last_id bigint)

@@ -6,7 +6,7 @@ BEGIN
     RETURN CASE WHEN p_root = ANY (v_all) THEN v_all END;
 END $$;
 
---- gateway: Removes a namespace that has only implicit directories; {not_empty} otherwise
+--- gateway: Removes a namespace that has only implicit directories, for its owner or uid 0; {not_empty} otherwise
 -- Checks first, then latches every directory exclusively, then checks again: an entry that came in between is content.
 CREATE FUNCTION mantle.delete_namespace(
     p_principal int, p_name text, p_request uuid, p_hash bigint, OUT code text, OUT ns bigint, OUT replayed boolean,
@@ -30,6 +30,8 @@ BEGIN
     v_fault := CASE
         WHEN p_request IS NULL OR p_principal IS NULL THEN '{invalid_argument}'
         WHEN v_ns IS NULL OR NOT EXISTS (SELECT FROM mantle.namespaces n WHERE n.ns = v_ns) THEN '{namespace_not_found}'
+        WHEN p_principal <> 0 AND p_principal <> (SELECT n.owner FROM mantle.namespaces n WHERE n.ns = v_ns)
+             THEN '{access_denied}'
         WHEN v_all IS NULL OR (mantle.removable_directories(v_ns) <@ v_all) IS NOT TRUE THEN '{not_empty}' END;
     SELECT * INTO o FROM mantle.record_request_delegated(
         0, p_principal, 0, p_request, p_hash, 'delete_namespace', v_fault, v_ns, NULL);

@@ -3,6 +3,7 @@ CREATE FUNCTION mantle.delete_object_one({delete_object.parameters_of_one}) RETU
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_old mantle.meta;
+    v_directory text;
     v_new mantle.outcome := mantle.recorded_outcome(p_principal, p_ns, p_request, p_hash, p_pid);
 BEGIN
     IF NOT v_new IS NULL THEN
@@ -16,11 +17,12 @@ BEGIN
     END IF;
     SELECT * INTO v_old FROM mantle.meta m
      WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0 AND m.ns = p_ns FOR UPDATE;
-    IF v_old.id IS NULL THEN
-        v_new.code := '{not_found}';
-        RETURN v_new;
-    ELSIF v_old.id <> p_id OR v_old.version <> p_version THEN
-        v_new.code := '{precondition_failed}';
+    v_directory := mantle.permission_of(p_pid, p_parent);
+    v_new.code := coalesce(
+        mantle.removal_fault(p_principal, p_caller, v_directory, v_old.owner),
+        CASE WHEN v_old.id IS NULL THEN '{not_found}'
+             WHEN v_old.id <> p_id OR v_old.version <> p_version THEN '{precondition_failed}' END);
+    IF v_new.code IS NOT NULL THEN
         RETURN v_new;
     END IF;
     IF NOT mantle.record_request(
@@ -37,7 +39,7 @@ END $$;
 
 --- gateway: Deletes objects; answers the data locator that is no longer used. {precondition_failed} if an object has another
 --- id or version than given
-CREATE FUNCTION mantle.delete_object({delete_object.parameters} DEFAULT NULL)
+CREATE FUNCTION mantle.delete_object({delete_object.signature})
 RETURNS TABLE (ord int, {delete_object.answer})
 LANGUAGE plpgsql VOLATILE {as_owner} SET plan_cache_mode = force_generic_plan AS $$
 DECLARE

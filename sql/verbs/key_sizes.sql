@@ -2,7 +2,7 @@
 -- row, so that a rename need not look at the entries below the directory: no key is larger than the largest that was made
 -- and all that renames have added. A rename for which that is too much measures the directory (P55).
 
---- gateway: Notes that keys of this size may be made from now on
+--- gateway, importer: Notes that keys of this size may be made from now on
 CREATE FUNCTION mantle.raise_key_size(p_ns bigint, p_levels int, p_bytes int) RETURNS void
 LANGUAGE plpgsql VOLATILE {as_owner} AS $$
 BEGIN

@@ -16,7 +16,8 @@ BEGIN
         CASE WHEN (p_pid >= {ID_MIN} AND p_owner >= 0 AND p_grp >= 0 AND p_mode BETWEEN 0 AND {MODE_MAX}
                    AND p_explicit IS NOT NULL AND p_request IS NOT NULL AND p_principal IS NOT NULL) IS NOT TRUE
              THEN '{invalid_argument}' END,
-        mantle.id_fault(p_id), mantle.removed_fault(p_pid));
+        mantle.id_fault(p_id), mantle.removed_fault(p_pid),
+        mantle.creation_fault(p_principal, p_caller, mantle.permission_of(p_pid, p_parent)));
     IF v_new.code IS NOT NULL THEN
         RETURN v_new;
     END IF;
@@ -28,6 +29,10 @@ BEGIN
         v_new.version := v_old.version;
         IF v_old.explicit OR NOT p_explicit THEN
             v_new.code := '{already_exists}';
+        ELSIF p_user_metadata IS NOT NULL THEN
+            v_new.code := mantle.metadata_fault(p_principal, p_caller, v_old.owner, v_old.grp, v_old.mode);
+        END IF;
+        IF v_new.code IS NOT NULL THEN
             RETURN v_new;
         END IF;
         v_new.version := v_old.version + 1;
@@ -108,6 +113,6 @@ BEGIN
     PERFORM mantle.raise_fault(mantle.placement_fault(p_pid));
 END $$;
 
---- gateway: Makes directories; an implicit one becomes explicit. Names end in a slash. {already_exists} with the id
-CREATE FUNCTION mantle.mkdir({mkdir.parameters} DEFAULT NULL) RETURNS TABLE (ord int, {mkdir.answer})
+--- gateway, importer: Makes directories; an implicit one becomes explicit. Names end in a slash. {already_exists} with the id
+CREATE FUNCTION mantle.mkdir({mkdir.signature}) RETURNS TABLE (ord int, {mkdir.answer})
 LANGUAGE c VOLATILE {as_owner} AS 'MODULE_PATHNAME', 'mantle_mkdir';

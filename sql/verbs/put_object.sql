@@ -17,6 +17,7 @@ CREATE FUNCTION mantle.put_object_one({put_object.parameters_of_one}) RETURNS ma
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_old mantle.meta;
+    v_directory text;
     v_new mantle.outcome := mantle.recorded_outcome(p_principal, p_ns, p_request, p_hash, p_pid);
 BEGIN
     IF NOT v_new IS NULL THEN
@@ -33,6 +34,17 @@ BEGIN
         RETURN v_new;
     END IF;
     SELECT * INTO v_old FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0 FOR UPDATE;
+    v_directory := mantle.permission_of(p_pid, p_parent);
+    IF v_old.id IS NULL THEN
+        v_new.code := mantle.creation_fault(p_principal, p_caller, v_directory);
+    ELSE
+        v_new.code := coalesce(
+            mantle.replacement_fault(p_principal, p_caller, v_directory, v_old.owner, v_old.grp, v_old.mode),
+            mantle.condition_fault(p_principal, p_caller, p_condition, v_old.owner, v_old.grp, v_old.mode));
+    END IF;
+    IF v_new.code IS NOT NULL THEN
+        RETURN v_new;
+    END IF;
     PERFORM FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_name || '/' AND m.ts = 0;
     IF FOUND AND v_old.id IS NULL THEN
         v_new.code := '{is_directory}';
@@ -54,10 +66,11 @@ BEGIN
         VALUES (p_pid, p_name, p_ns, p_id, p_owner, p_grp, p_mode, 1, p_size, false, p_etag, p_content_type,
                 p_user_metadata, p_locator, now(), now());
     ELSE
+        -- Owner, group and mode stay.
         UPDATE mantle.meta m
-           SET owner = p_owner, grp = p_grp, mode = p_mode, version = v_new.version, size = p_size, synthetic = false,
-               etag = p_etag, content_type = p_content_type, user_metadata = p_user_metadata, locator = p_locator,
-               shared = NULL, modified = now()
+           SET version = v_new.version, size = p_size, synthetic = false, etag = p_etag,
+               content_type = p_content_type, user_metadata = p_user_metadata, locator = p_locator, shared = NULL,
+               modified = now()
          WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0;
         v_new.old_locator := mantle.left_locator(v_old.locator, v_old.shared);
     END IF;
@@ -110,5 +123,5 @@ END $$;
 
 --- gateway: Creates or overwrites objects. Condition: NULL, *absent (If-None-Match: *), *present (If-Match: *), an etag
 --- (If-Match) or ! and an etag (If-None-Match)
-CREATE FUNCTION mantle.put_object({put_object.parameters} DEFAULT NULL) RETURNS TABLE (ord int, {put_object.answer})
+CREATE FUNCTION mantle.put_object({put_object.signature}) RETURNS TABLE (ord int, {put_object.answer})
 LANGUAGE c VOLATILE {as_owner} AS 'MODULE_PATHNAME', 'mantle_put_object';

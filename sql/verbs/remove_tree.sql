@@ -18,7 +18,7 @@ END $$;
 CREATE FUNCTION mantle.remove_tree(
     p_principal int, p_ns bigint, p_src_pid bigint, p_src_name text, p_src_id bigint, p_index_group int, p_epoch bigint,
     p_attempt bigint, p_request uuid, p_hash bigint, p_operation uuid, p_lease text DEFAULT NULL,
-    p_proof bytea DEFAULT NULL, OUT code text, OUT id bigint, OUT version bigint, OUT replayed boolean,
+    p_caller text DEFAULT NULL, p_proof bytea DEFAULT NULL, OUT code text, OUT id bigint, OUT version bigint, OUT replayed boolean,
     OUT flush_lsn pg_lsn) LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '2s' AS $$
 #variable_conflict use_column
 DECLARE
@@ -52,7 +52,10 @@ BEGIN
     v_dir.version := v_dir.version + 1;
     v_fault := coalesce(
         mantle.lease_fault(p_ns, p_lease),
-        CASE WHEN v_dir.id IS DISTINCT FROM p_src_id OR v_dir.ns <> p_ns THEN '{source_changed}' END);
+        CASE WHEN v_dir.id IS DISTINCT FROM p_src_id OR v_dir.ns <> p_ns THEN '{source_changed}'
+             -- The index has checked the directory when it prepared; what was changed since is here (P56).
+             WHEN s.permission IS NOT NULL
+                  THEN mantle.removal_fault(p_principal, p_caller, s.permission, v_dir.owner) END);
     SELECT * INTO o FROM mantle.record_attempt_delegated(
         p_ns, p_principal, p_request, p_hash, p_attempt, 'remove_tree', v_fault, v_dir.id, v_dir.version);
     code := o.code; id := o.id; version := o.version; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;

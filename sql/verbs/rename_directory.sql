@@ -7,12 +7,20 @@
 --- Why a directory cannot be renamed: the first fault in order, or NULL
 CREATE FUNCTION mantle.rename_directory_fault(
     s mantle.place_state, d mantle.place_state, p_ns bigint, p_src_id bigint, p_dst_pid bigint, p_victim_id bigint,
-    p_was_empty boolean, p_is_empty boolean) RETURNS text LANGUAGE plpgsql STABLE AS $$
+    p_was_empty boolean, p_is_empty boolean, p_principal int, p_caller text) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE m mantle.meta := s.entry;
 BEGIN
     RETURN CASE
         WHEN d.removed THEN '{directory_removed}'
         WHEN NOT p_was_empty THEN '{not_empty}'
         WHEN (s.entry).id IS DISTINCT FROM p_src_id OR (s.entry).ns <> p_ns THEN '{source_changed}'
+        -- The index has checked both directories when it prepared; what was changed since is here (P56).
+        WHEN s.permission IS NOT NULL AND mantle.removal_fault(p_principal, p_caller, s.permission, m.owner) IS NOT NULL
+             OR d.permission IS NOT NULL
+                AND mantle.removal_fault(p_principal, p_caller, d.permission, (d.entry).owner) IS NOT NULL
+             OR p_dst_pid <> m.pid AND mantle.metadata_fault(p_principal, p_caller, m.owner, m.grp, m.mode) IS NOT NULL
+             THEN '{access_denied}'
         WHEN p_dst_pid = p_src_id THEN '{rename_loop}'
         WHEN (d.entry).id IS NOT NULL AND (d.entry).id <> p_victim_id THEN '{already_exists}'
         WHEN (d.entry).id = p_src_id THEN '{already_exists}'
@@ -51,7 +59,7 @@ END $$;
 
 --- gateway: Commits a directory rename that the index prepared; p_victim_id 0: the destination must be free
 CREATE FUNCTION mantle.rename_directory(
-    {rename_directory.parameters_of_one} DEFAULT NULL, p_proof bytea DEFAULT NULL,
+    {rename_directory.signature_of_one}, p_proof bytea DEFAULT NULL,
     OUT code text, OUT id bigint, OUT version bigint, OUT replayed boolean, OUT flush_lsn pg_lsn)
 LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '2s' AS $$
 #variable_conflict use_column
@@ -91,7 +99,8 @@ BEGIN
     END IF;
     v_fault := coalesce(
         mantle.lease_fault(p_ns, p_lease),
-        mantle.rename_directory_fault(s, d, p_ns, p_src_id, p_dst_pid, v_victim, v_was_empty, v_is_empty));
+        mantle.rename_directory_fault(s, d, p_ns, p_src_id, p_dst_pid, v_victim, v_was_empty, v_is_empty,
+                                     p_principal, p_caller));
     v_version := (s.entry).version + 1;
     SELECT * INTO o FROM mantle.record_attempt_delegated(
         p_ns, p_principal, p_request, p_hash, p_attempt, 'rename_directory', v_fault, p_src_id, v_version);

@@ -17,7 +17,7 @@ BEGIN
 END $$;
 
 --- gateway: Renames objects, in the order given: one may be moved by several elements
-CREATE FUNCTION mantle.rename_object({rename_object.parameters} DEFAULT NULL)
+CREATE FUNCTION mantle.rename_object({rename_object.signature})
 RETURNS TABLE (ord int, code text, id bigint, replayed boolean, flush_lsn pg_lsn, old_locator text)
 LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '2s' AS $$
 DECLARE

@@ -4,18 +4,21 @@
 
 --- The parent's part: a fault's code, or the first answer; otherwise only id and version are not NULL
 CREATE FUNCTION mantle.rmdir_delegated(
-    p_pid bigint, p_principal int, p_ns bigint, p_name text, p_id bigint, p_request uuid, p_hash bigint, p_fault text)
-RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE {delegated} AS $$
+    p_pid bigint, p_principal int, p_ns bigint, p_name text, p_id bigint, p_request uuid, p_hash bigint, p_caller text,
+    p_parent text, p_fault text) RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE {delegated} AS $$
 DECLARE
     v_old mantle.meta;
+    v_directory text;
     o mantle.outcome;
 BEGIN
     SELECT * INTO v_old FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0 FOR UPDATE;
+    v_directory := mantle.permission_of(p_pid, p_parent);
     o := mantle.record_request_delegated(p_pid, p_principal, p_ns, p_request, p_hash, 'rmdir', coalesce(
             mantle.namespace_fault(p_ns), mantle.directory_name_fault(p_name),
             CASE WHEN (p_pid >= {ID_MIN} AND p_id IS NOT NULL AND p_request IS NOT NULL AND p_principal IS NOT NULL)
-                      IS NOT TRUE THEN '{invalid_argument}'
-                 WHEN v_old.id IS NULL OR v_old.ns <> p_ns THEN '{not_found}'
+                      IS NOT TRUE THEN '{invalid_argument}' END,
+            mantle.removal_fault(p_principal, p_caller, v_directory, v_old.owner),
+            CASE WHEN v_old.id IS NULL OR v_old.ns <> p_ns THEN '{not_found}'
                  WHEN v_old.id <> p_id THEN '{directory_removed}'
                  ELSE p_fault END), p_id, v_old.version + 1);
     IF o IS NULL THEN
@@ -30,7 +33,7 @@ END $$;
 
 --- gateway: Removes empty directories. {not_found} if it does not exist, {directory_removed} if another one has its
 --- name, {not_empty} if it has entries
-CREATE FUNCTION mantle.rmdir({rmdir.parameters} DEFAULT NULL) RETURNS TABLE (ord int, {rmdir.answer})
+CREATE FUNCTION mantle.rmdir({rmdir.signature}) RETURNS TABLE (ord int, {rmdir.answer})
 LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '2s' AS $$
 DECLARE
     e record;
@@ -63,7 +66,8 @@ BEGIN
             SELECT f INTO v_is FROM mantle.is_empty_delegated(e.id) AS f;
         END IF;
         v_fault := coalesce(mantle.lease_fault(e.ns, e.lease), CASE WHEN NOT v_is THEN '{not_empty}' END);
-        SELECT * INTO o FROM mantle.rmdir_delegated(e.pid, e.principal, e.ns, e.name, e.id, e.request, e.hash, v_fault);
+        SELECT * INTO o FROM mantle.rmdir_delegated(e.pid, e.principal, e.ns, e.name, e.id, e.request, e.hash,
+                                                    e.caller, e.parent, v_fault);
         IF o.code IS NULL AND o.replayed IS NULL THEN
             PERFORM FROM mantle.write_tombstone_delegated(e.id, e.ns);
         END IF;

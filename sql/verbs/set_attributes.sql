@@ -8,11 +8,13 @@ LANGUAGE sql IMMUTABLE RETURN jsonb_strip_nulls(
                      AND NOT EXISTS (SELECT FROM jsonb_object_keys(p_new) AS n WHERE n NOT LIKE ':%')), '{}') || p_new);
 
 --- Changes attributes of one entry of a batch, a directory or an object
--- Its name is latched, as for every mutation that reads an entry.
+-- Its name is latched, as for every mutation that reads an entry. To make a directory implicit takes what its removal
+-- takes: it goes with its last entry.
 CREATE FUNCTION mantle.set_attributes_one({set_attributes.parameters_of_one}) RETURNS mantle.outcome
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_old mantle.meta;
+    v_directory text;
     v_new mantle.outcome := mantle.recorded_outcome(p_principal, p_ns, p_request, p_hash, p_pid);
 BEGIN
     IF NOT v_new IS NULL THEN
@@ -27,9 +29,18 @@ BEGIN
     END IF;
     SELECT * INTO v_old FROM mantle.meta m
      WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0 AND m.ns = p_ns FOR UPDATE;
-    v_new.code := CASE WHEN v_old.id IS NULL THEN '{not_found}' WHEN v_old.id <> p_id THEN '{directory_removed}'
-                       WHEN p_explicit IS NOT NULL AND (v_old.explicit IS NULL OR p_pid = 0)
-                       THEN '{invalid_argument}' END;
+    v_directory := mantle.permission_of(p_pid, p_parent);
+    v_new.code := coalesce(
+        -- Without an entry it says no more than whether the directory may be searched.
+        mantle.attributes_fault(p_principal, p_caller, v_directory, v_old.owner, v_old.grp, v_old.mode,
+                                CASE WHEN v_old.id IS NOT NULL THEN p_owner END,
+                                CASE WHEN v_old.id IS NOT NULL THEN p_grp END,
+                                CASE WHEN v_old.id IS NOT NULL THEN p_mode END,
+                                v_old.id IS NOT NULL AND p_user_metadata IS NOT NULL),
+        CASE WHEN v_old.id IS NULL THEN '{not_found}' WHEN v_old.id <> p_id THEN '{directory_removed}'
+             WHEN p_explicit IS NOT NULL AND (v_old.explicit IS NULL OR p_pid = 0) THEN '{invalid_argument}'
+             WHEN p_explicit IS NOT NULL
+                  THEN mantle.removal_fault(p_principal, p_caller, v_directory, v_old.owner) END);
     IF v_new.code IS NOT NULL THEN
         RETURN v_new;
     END IF;
@@ -61,23 +72,59 @@ BEGIN
     RETURN v_new;
 END $$;
 
+--- Latches entries, and exclusively the directories among them whose permission is to change
+-- Changes of a directory's entries hold its latch shared, so a new permission waits for those that were allowed by the old
+-- one, but not for long (P11).
+CREATE FUNCTION mantle.latch_attributes(p_pid bigint[], p_name text[], p_exclusive bigint[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET lock_timeout = '2s' AS $$
+BEGIN
+    PERFORM mantle.latch_across_nodes(p_pid, p_name, p_exclusive, NULL);
+END $$;
+
+--- mantle.set_attributes_one on the node of the entry, with its message
+CREATE FUNCTION mantle.set_attributes_delegated(p_at bigint, {set_attributes.parameters_of_one}) RETURNS mantle.outcome
+LANGUAGE plpgsql VOLATILE {delegated} AS $$
+DECLARE o mantle.outcome := mantle.set_attributes_one({set_attributes.arguments});
+BEGIN
+    IF (o.change).id IS NOT NULL THEN
+        PERFORM mantle.emit(NULL, 0, ARRAY[o.change]);
+    END IF;
+    PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_at]));
+    RETURN o;
+END $$;
+
 --- gateway: Changes owner, group, mode, metadata, or whether a directory stays when empty; NULL leaves as it is
-CREATE FUNCTION mantle.set_attributes({set_attributes.parameters} DEFAULT NULL)
+-- A directory's new permission is written with its entry and, where the changes of its entries are latched, with its
+-- attribute record (P56). These may be on two nodes.
+CREATE FUNCTION mantle.set_attributes({set_attributes.signature})
 RETURNS TABLE (ord int, {set_attributes.answer})
-LANGUAGE plpgsql VOLATILE {as_owner} SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql VOLATILE {as_owner} AS $$
 DECLARE
     v_fault text;
     e record;
     o mantle.outcome;
+    -- Citus sends plain variables only.
+    c record;
     v_changes mantle.directory_change[] := '{}';
+    v_exclusive bigint[] := '{}';
+    v_local boolean;
+    v_placements bigint := mantle.placements();
 BEGIN
     -- An assignment is an expression, which costs less than a PERFORM statement.
     v_fault := mantle.batch_fault(cardinality(p_name), ARRAY[{set_attributes.lengths}]);
-    IF v_fault IS NULL AND NOT mantle.is_local(p_pid) THEN
-        RETURN QUERY SELECT * FROM mantle.set_attributes_distributed({set_attributes.arguments});
-        RETURN;
+    IF v_fault IS NULL THEN
+        FOR i IN 1..cardinality(p_name) LOOP
+            IF right(p_name[i], 1) = '/' AND num_nonnulls(p_owner[i], p_grp[i], p_mode[i]) > 0 THEN
+                v_exclusive := v_exclusive || p_id[i];
+            END IF;
+        END LOOP;
+        v_local := mantle.is_local(p_pid || v_exclusive);
+        IF v_local AND v_exclusive = '{}' THEN
+            v_fault := mantle.latch_batch(p_pid, p_name);
+        ELSIF v_local THEN
+            PERFORM mantle.latch_attributes(p_pid, p_name, v_exclusive);
+        END IF;
     END IF;
-    v_fault := coalesce(v_fault, mantle.latch_batch(p_pid, p_name));
     IF v_fault IS NOT NULL THEN
         PERFORM mantle.raise_fault(v_fault);
     END IF;
@@ -85,14 +132,24 @@ BEGIN
         IN SELECT u.* FROM unnest({set_attributes.arguments}) WITH ORDINALITY AS u({set_attributes.columns}, n)
          ORDER BY u.pid, u.name COLLATE "C", u.n
     LOOP
-        o := mantle.set_attributes_one({set_attributes.columns_of_e});
-        IF (o.change).id IS NOT NULL THEN v_changes := v_changes || o.change; END IF;
+        IF v_local THEN
+            o := mantle.set_attributes_one({set_attributes.columns_of_e});
+            IF (o.change).id IS NOT NULL THEN v_changes := v_changes || o.change; END IF;
+        ELSE
+            PERFORM mantle.latch_attributes(
+                ARRAY[e.pid], ARRAY[e.name], CASE WHEN e.id = ANY (v_exclusive) THEN ARRAY[e.id] ELSE '{}' END);
+            SELECT * INTO o FROM mantle.set_attributes_delegated(e.pid, {set_attributes.columns_of_e});
+        END IF;
+        IF (o.change).id = ANY (v_exclusive) THEN
+            c := o.change;
+            PERFORM FROM mantle.record_permission_delegated(c.id, c.ns, c.owner, c.grp, c.mode);
+        END IF;
         ord := e.n; code := o.code; id := o.id; version := o.version;
         replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
         RETURN NEXT;
     END LOOP;
     PERFORM mantle.count_and_emit(0, v_changes, '{}');
-    v_fault := mantle.placement_fault(p_pid);
+    v_fault := mantle.placements_fault(v_placements);
     IF v_fault IS NOT NULL THEN
         PERFORM mantle.raise_fault(v_fault);
     END IF;

@@ -20,7 +20,9 @@ COMMON = {
     "grp": "int",
     "mode": "int",
 }
-REQUEST = {"request": "uuid", "hash": "bigint", "lease": "text"}
+REQUEST = {"request": "uuid", "hash": "bigint", "lease": "text", "caller": "text", "parent": "text"}
+# Their arrays may be NULL.
+OPTIONAL = ("lease", "caller", "parent")
 PARAMETERS = {
     "mkdir": COMMON | {"explicit": "boolean", "user_metadata": "jsonb"} | REQUEST,
     "put_object": COMMON
@@ -93,6 +95,8 @@ class Batches:
             "request": self.request(7),
             "hash": choose((0, 1, 2)),
             "lease": self.leases[0],
+            "caller": choose(("7,8", "9,8,20")),
+            "parent": "7,8,504",
             "user_metadata": choose((None, Jsonb({"k": "v"}))),
         }
         if verb == "mkdir":
@@ -123,10 +127,12 @@ class Batches:
             "id": (self.unrecorded_id, 0, None),
             "owner": (-1, None),
             "grp": (-1, None),
-            "mode": (-1, 0o1000, None),
+            "mode": (-1, 0o1755, 0o2000, None),
             "request": (reused, self.request(4), self.request(7, 300_000), self.request(7, 3 * DAY_MS), None),
             "hash": (None,),
             "lease": (*self.leases, None),
+            "caller": ("0", "5", "9,20", "nobody", None),
+            "parent": ("7,8,455", "7,8,1016", "9,8,448", "0755", None),
         }
         if verb == "mkdir":
             return odd | {"explicit": (None,)}

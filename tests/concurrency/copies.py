@@ -9,13 +9,14 @@ from .verbs import PRINCIPAL
 
 COPY = (
     "SELECT code, id, replayed, old_locator FROM mantle.copy_object(%(principal)s, %(ns)s, %(src)s, %(name)s, %(id)s,"
-    " %(version)s, %(ns)s, %(dst)s, %(new)s, %(new_id)s, 7, 7, 420, NULL, NULL, %(condition)s, %(request)s, 0)"
+    " %(version)s, %(ns)s, %(dst)s, %(new)s, %(new_id)s, 7, 7, 420, NULL, NULL, %(condition)s, %(request)s, 0,"
+    " p_caller => '0')"
 )
 FOUND = "SELECT m.id, m.version FROM mantle.meta m WHERE m.pid = %s AND m.name = %s AND m.ts = 0"
 LOCATOR = "SELECT m.locator, m.shared FROM mantle.meta m WHERE m.pid = %s AND m.name = %s AND m.ts = 0"
 DELETE = (
     "SELECT code, old_locator FROM mantle.delete_object(ARRAY[%s]::int[], ARRAY[%s]::bigint[], ARRAY[%s]::bigint[],"
-    " ARRAY[%s], '{NULL}', '{NULL}', ARRAY[%s]::uuid[], ARRAY[0]::bigint[])"
+    " ARRAY[%s], '{NULL}', '{NULL}', ARRAY[%s]::uuid[], ARRAY[0]::bigint[], p_caller => '{0}')"
 )
 
 

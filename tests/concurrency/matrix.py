@@ -1,15 +1,16 @@
 """The expected outcome when B comes while A is held. It follows from rules over what each operation latches and writes,
 not from observation.
 
-The rules, from docs and P7, P10, P11, P12, P21, P29: 1. A create, delete, change or rename latches the directories it
-writes into shared, and the names it touches exclusively (an object and a directory of one name are one). A removal of a
-directory latches that directory exclusively, unless it saw content before: then it is refused without that latch.
-Renames and removals of trees latch the epoch shared. Raising the epoch latches it exclusively. Compaction latches its
-directory shared. 2. Latches are held from `after_latches` until the end of the transaction, that of the epoch from
-`before_latches` on. B waits if it needs a conflicting latch. 3. Counts never make a mutation wait. Compaction waits for
-a primary record that A has updated in place. If there is none, A has appended a delta record, and compaction folds
-those that it can see. 4. The operation that does not wait commits first. The result is that of running both one after
-the other in the order of their commits, except for what rmdir and an overwriting rename saw before they latched.
+The rules, from docs and P7, P10, P11, P12, P21, P29, P56: 1. A create, delete, change or rename latches the directories
+it writes into shared, and the names it touches exclusively (an object and a directory of one name are one). A removal
+of a directory latches that directory exclusively, unless it saw content before: then it is refused without that latch.
+So does a change of a directory's owner, group or mode. Renames and removals of trees latch the epoch shared. Raising
+the epoch latches it exclusively. Compaction latches its directory shared. 2. Latches are held from `after_latches`
+until the end of the transaction, that of the epoch from `before_latches` on. B waits if it needs a conflicting latch.
+3. Counts never make a mutation wait. Compaction waits for a primary record that A has updated in place. If there is
+none, A has appended a delta record, and compaction folds those that it can see. 4. The operation that does not wait
+commits first. The result is that of running both one after the other in the order of their commits, except for what
+rmdir and an overwriting rename saw before they latched.
 """
 
 from dataclasses import dataclass
@@ -59,6 +60,8 @@ def latches(op: Op, busy: bool) -> dict[tuple, str]:
         found["pid", op.dst_pid] = SHARED
         found["name", op.dst_pid, stem(op.dst_name)] = EXCLUSIVE
     if op.verb == "rmdir" and not busy:
+        found["pid", op.id] = EXCLUSIVE
+    if op.verb == "set_attributes" and op.is_directory:
         found["pid", op.id] = EXCLUSIVE
     if op.verb == "rename_directory" and op.victim and not busy:
         found["pid", op.victim] = EXCLUSIVE

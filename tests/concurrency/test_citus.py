@@ -231,7 +231,9 @@ def test_check_cluster_names_what_is_missing_where(citus_cluster):
         coordinator = target.coordinator()
 
         def problems() -> set[tuple[int, str]]:
-            rows = coordinator.execute("SELECT node, problem FROM mantle.check_cluster()").fetchall()
+            rows = coordinator.execute(
+                "SELECT node, problem FROM mantle.check_cluster() WHERE problem <> 'open_namespace'"
+            ).fetchall()
             # The suites' servers run no workers, and no index reads them.
             return {
                 (int(node.rsplit(":", 1)[1]), problem) for node, problem in rows if problem not in ("worker", "slot")
@@ -282,7 +284,7 @@ def test_a_call_that_waits_for_distribute_goes_where_its_directory_went(citus_cl
         with coordinator.transaction():
             coordinator.execute("SELECT mantle.distribute()")
             thread.start()
-            waits = "SELECT FROM pg_locks WHERE pid = %s AND relation = 'mantle.meta'::regclass AND NOT granted"
+            waits = "SELECT relation::regclass FROM pg_locks WHERE pid = %s AND relation IS NOT NULL AND NOT granted"
             wait_until(lambda: watcher.execute(waits, (caller.info.backend_pid,)).fetchall(), "the call", 60.0)
         thread.join()
         assert [answer.code for answer in answers] == [None]

@@ -70,7 +70,6 @@ def single_directory_operations(spread: SpreadNamespace, pid: int) -> list[Op]:
         Op("put_object", pid, f"o{id}", id, size=7, mode=420, etag="f"),
         Op("set_attributes", pid, f"o{id}", id, mode=384),
         Op("mkdir", pid, f"m{directory}/", directory, explicit=True),
-        Op("set_attributes", pid, f"m{directory}/", directory, mode=448),
         Op("rename_object", pid, f"o{id}", dst_pid=pid, dst_name=f"p{id}"),
         Op("delete_object", pid, f"p{id}"),
         Op("compact", pid),
@@ -91,6 +90,20 @@ def test_a_verb_in_one_directory_touches_its_node_alone(spread):
             sent = remote_commands(session, lambda op=op, answer=answer: answer.append(spread.call(session, op)))
             assert answer[0].code is None
             assert transactions(sent) == {spread.port(1): ONE_PHASE}, f"{op.verb} sent {sent}"
+
+
+def test_a_chmod_of_a_directory_touches_the_node_of_its_entries_too(spread):
+    """The directory's record of its own permission is with its entries (P56); if that node is another, both commit."""
+    session, pid = spread.sessions[0], spread.by_worker[0][0]
+    found = []
+    for _ in range(12):
+        directory = spread.new_id()
+        spread.call(session, Op("mkdir", pid, f"m{directory}/", directory, explicit=True))
+        change = Op("set_attributes", pid, f"m{directory}/", directory, mode=448)
+        found.append(transactions(remote_commands(session, lambda op=change: spread.call(session, op))))
+    assert {} in found, "a directory whose entries are on its parent's node"
+    others = [sent for sent in found if sent]
+    assert others and all(list(sent.values()) == [TWO_PHASES] for sent in others), others
 
 
 def put(spread: SpreadNamespace, pid: int, name: str | None = None) -> Op:

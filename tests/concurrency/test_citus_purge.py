@@ -20,7 +20,7 @@ MADE_AT = (
 )
 MKDIR = """SELECT r.code FROM mantle.mkdir('{5}', ARRAY[%(ns)s::bigint], ARRAY[%(pid)s::bigint], ARRAY['made/'],
                ARRAY[%(id)s::bigint], '{0}', '{0}', '{493}', '{t}', ARRAY[NULL]::jsonb[],
-               ARRAY[%(request)s::uuid], '{0}') AS r"""
+               ARRAY[%(request)s::uuid], '{0}', p_caller => '{0}') AS r"""
 
 
 @pytest.mark.timeout(300)

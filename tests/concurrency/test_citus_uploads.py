@@ -118,7 +118,7 @@ def test_a_fence_is_where_the_request_is(spread, where):
     made = (
         "SELECT code FROM mantle.put_object(ARRAY[%s]::int[], ARRAY[%s]::bigint[], ARRAY[%s]::bigint[], '{k}',"
         " ARRAY[%s]::bigint[], '{7}', '{7}', '{420}', '{1}', '{e}', '{t}', ARRAY[NULL]::jsonb[], '{l}',"
-        " ARRAY[NULL]::text[], ARRAY[%s]::uuid[], '{1}')"
+        " ARRAY[NULL]::text[], ARRAY[%s]::uuid[], '{1}', p_caller => '{0}')"
     )
     values = lambda request: (PRINCIPAL, spread.ns, pid, spread.new_id(), request)
     assert spread.sessions[0].execute(made, values(request)).fetchone() == ("MT020",)

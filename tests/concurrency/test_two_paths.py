@@ -18,7 +18,7 @@ import pytest
 from tests.support.sql_wrappers import put_at_beginning
 
 from . import verbs
-from .batches import PARAMETERS, Batches, Element
+from .batches import OPTIONAL, PARAMETERS, Batches, Element
 from .tree import Op
 
 SECONDS = 4.0
@@ -28,7 +28,7 @@ BATCH_ELEMENTS_MAX = 16_384
 IDS_EACH = 1024
 # Histories in which all cases are met, and a broken path is noticed.
 HISTORIES_MAX = 40
-CODES = (1, 2, 6, 11, 12, 15, 16, 18, 19, 20, 21, 40, 44, 45)
+CODES = (1, 2, 6, 11, 12, 15, 16, 18, 19, 20, 21, 30, 40, 44, 45)
 OUTCOMES = ("fast", "done", "replayed", "messages", *(f"MT{code:03}" for code in CODES))
 DELTA_RECORDS = ("auto", "never", "always")
 SLOT_ANSWERS = (
@@ -45,8 +45,9 @@ ROWS = {
     "entries": "SELECT pid, name, id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type,"
     " user_metadata::text, locator, created IS NULL, modified IS NULL, created = modified FROM mantle.meta"
     " WHERE ns = %s AND ts = 0 AND id IS NOT NULL",
-    "counts": "SELECT pid, ns, sum(entries), sum(subdirectories), sum(bytes), bool_or(removed), bool_or(ts = 0), "
-    " bool_or(ts > 0), count(*) = count(modified) FROM mantle.meta WHERE ns = %s AND id IS NULL GROUP BY pid, ns",
+    "counts": "SELECT pid, ns, max(owner), max(grp), max(mode), sum(entries), sum(subdirectories), sum(bytes),"
+    " bool_or(removed), bool_or(ts = 0), bool_or(ts > 0), count(*) = count(modified)"
+    " FROM mantle.meta WHERE ns = %s AND id IS NULL GROUP BY pid, ns",
     "requests": "SELECT ns, principal, request_id, request_hash, verb, pid, id, version, created IS NULL"
     " FROM mantle.requests WHERE ns = %s",
     "queue": "SELECT q.pid, q.id, queued IS NULL FROM mantle.prune_queue q"
@@ -55,6 +56,10 @@ ROWS = {
 DIGEST = "SELECT md5(string_agg(r, ' ' ORDER BY r)) FROM ({}) AS _ (r)".format(
     " UNION ALL ".join(f"SELECT concat('{name}', q) FROM ({query}) AS q" for name, query in ROWS.items())
 )
+
+PLACE = "SELECT pid, name FROM mantle.meta WHERE id = %s AND explicit IS NOT NULL AND pid <> 0"
+# Not the default, so that masking twice or not at all is noticed.
+UMASK = 0o026
 
 Answer = tuple[object, ...]
 
@@ -74,7 +79,9 @@ class Database:
         self.ns = self.next_id
         self.next_id += IDS_EACH
         key = verbs.Key(uuid.UUID(int=self.ns))
-        assert verbs.make_namespace(self.connection, f"two-paths-{self.ns}", self.ns, key).code is None
+        name = f"two-paths-{self.ns}"
+        assert verbs.make_namespace(self.connection, name, self.ns, key).code is None
+        assert self.connection.execute("SELECT mantle.set_umask(0, %s, %s)", (name, UMASK)).fetchone() == (None,)
         self.connection.execute("SELECT set_config('mantle.delta_records', %s, false)", (delta_records,))
 
     def close(self) -> None:
@@ -140,15 +147,19 @@ class Fallback(Database):
         answers = []
         with self.connection.transaction():
             for at in order:
-                ((_, *answer),) = self.run(f"{verb}_fallback", verb, arrays_of(verb, [elements[at]]), "{}", None)
+                # The fast path has taken the umask's bits away.
+                mode = elements[at]["mode"]
+                element = elements[at] | {"mode": mode & ~UMASK if isinstance(mode, int) and mode >= 0 else mode}
+                ((_, *answer),) = self.run(f"{verb}_fallback", verb, arrays_of(verb, [element]), "{}", None)
                 answers.append((at + 1, *answer))
         return sorted(answers, key=lambda answer: answer[0])
 
 
 def arrays_of(verb: str, elements: list[Element]) -> dict[str, list | None]:
     arrays: dict[str, list | None] = {name: [element[name] for element in elements] for name in PARAMETERS[verb]}
-    if all(lease is None for lease in arrays["lease"]):
-        arrays["lease"] = None
+    for name in OPTIONAL:
+        if all(value is None for value in arrays[name]):
+            arrays[name] = None
     return arrays
 
 
@@ -180,6 +191,8 @@ def one_history(fast: FastPath, fallback: Fallback, seed: int) -> tuple[list[str
             return [f"batch {number}, {verb}: {element}" for element in elements] + [f"made: {made}", *found], outcomes
         if number % 4 == 0:
             remove_some(batches, fast, fallback)
+        if number % 4 == 2:
+            close_some(batches, fast, fallback)
     messages, expected_messages = fast.messages(), fallback.messages()
     outcomes["messages"] += len(messages)
     if messages != expected_messages:
@@ -192,10 +205,21 @@ def remove_some(batches: Batches, *databases: Database) -> None:
     id = batches.random.choice(batches.directories)
     key = verbs.Key(batches.request(4))
     for database in databases:
-        query = "SELECT pid, name FROM mantle.meta WHERE id = %s AND explicit IS NOT NULL AND pid <> 0"
-        found = database.connection.execute(query, (id,)).fetchone()
+        found = database.connection.execute(PLACE, (id,)).fetchone()
         if found is not None:
             verbs.call(database.connection, database.ns, [Op("rmdir", found[0], found[1], id)], [key])
+
+
+def close_some(batches: Batches, *databases: Database) -> None:
+    """Changes the mode of a directory, if it is there. The same in both databases."""
+    id, mode = batches.random.choice(batches.directories), batches.random.choice((0o500, 0o750, 0o770))
+    key = verbs.Key(batches.request(4))
+    for database in databases:
+        found = database.connection.execute(PLACE, (id,)).fetchone()
+        if found is not None:
+            verbs.call(
+                database.connection, database.ns, [Op("set_attributes", found[0], found[1], id, mode=mode)], [key]
+            )
 
 
 def differences(answers: list, expected: list, rows: dict[str, list], expected_rows: dict[str, list]) -> list[str]:
@@ -236,7 +260,7 @@ def malformed() -> list[tuple[str, str, dict[str, list | None]]]:
     cases = []
     for verb in PARAMETERS:
         good = arrays_of(verb, [batches.element(verb, True) for _ in range(2)])
-        cases += [(verb, f"{name} is NULL", good | {name: None}) for name in good if name != "lease"]
+        cases += [(verb, f"{name} is NULL", good | {name: None}) for name in good if name not in OPTIONAL]
         cases += [(verb, f"{name} is short", good | {name: (good[name] or ["x"])[:1]}) for name in good]
         cases.append((verb, "empty", {name: [] for name in good}))
         cases.append((verb, "too many", {name: [None] * (BATCH_ELEMENTS_MAX + 1) for name in good}))

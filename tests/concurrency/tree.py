@@ -126,7 +126,8 @@ class Tree:
         )
         if not holds:
             return Outcome("MT019")
-        new = Entry(old.id if old else op.id, (old.version if old else 0) + 1, op.mode, op.size, op.etag)
+        mode = old.mode if old else op.mode
+        new = Entry(old.id if old else op.id, (old.version if old else 0) + 1, mode, op.size, op.etag)
         self.place(op.pid, op.name, new)
         return Outcome(None, new.id, new.version)
 

@@ -12,6 +12,10 @@ import psycopg
 from .tree import Op, Outcome
 
 PRINCIPAL = 5
+# Of namespaces and entries.
+OWNER = 7
+# Uid 0: what it may do depends on no permission.
+CALLER = "0"
 INDEX_GROUP = 1
 BATCHED = ("put_object", "delete_object", "mkdir", "rmdir", "set_attributes")
 # The worker's verbs, and the index's: no client retries them, so no answer is recorded.
@@ -48,27 +52,34 @@ CALLS = {
     "put_object": "SELECT code, id, version, replayed FROM mantle.put_object(%(principal)s::int[],"
     " %(ns)s::bigint[], %(pid)s::bigint[], %(name)s::text[], %(id)s::bigint[], %(owner)s::int[], %(owner)s::int[],"
     " %(mode)s::int[], %(size)s::bigint[], %(etag)s::text[], %(etag)s::text[], %(null)s::text[]::jsonb[],"
-    " %(locator)s::text[], %(condition)s::text[], %(request)s::uuid[], %(hash)s::bigint[]) ORDER BY ord",
+    " %(locator)s::text[], %(condition)s::text[], %(request)s::uuid[], %(hash)s::bigint[],"
+    " p_caller => %(caller)s::text[], p_parent => %(parent)s::text[]) ORDER BY ord",
     "delete_object": "SELECT code, id, NULL, replayed FROM mantle.delete_object(%(principal)s::int[],"
     " %(ns)s::bigint[], %(pid)s::bigint[], %(name)s::text[], %(null)s::text[]::bigint[], %(null)s::text[]::bigint[],"
-    " %(request)s::uuid[], %(hash)s::bigint[]) ORDER BY ord",
+    " %(request)s::uuid[], %(hash)s::bigint[], p_caller => %(caller)s::text[],"
+    " p_parent => %(parent)s::text[]) ORDER BY ord",
     "mkdir": "SELECT code, id, version, replayed FROM mantle.mkdir(%(principal)s::int[], %(ns)s::bigint[],"
     " %(pid)s::bigint[], %(name)s::text[], %(id)s::bigint[], %(owner)s::int[], %(owner)s::int[], %(mode)s::int[],"
-    " %(explicit)s::boolean[], %(null)s::text[]::jsonb[], %(request)s::uuid[], %(hash)s::bigint[]) ORDER BY ord",
+    " %(explicit)s::boolean[], %(null)s::text[]::jsonb[], %(request)s::uuid[], %(hash)s::bigint[],"
+    " p_caller => %(caller)s::text[], p_parent => %(parent)s::text[]) ORDER BY ord",
     "rmdir": "SELECT code, id, NULL, replayed FROM mantle.rmdir(%(principal)s::int[], %(ns)s::bigint[],"
-    " %(pid)s::bigint[], %(name)s::text[], %(id)s::bigint[], %(request)s::uuid[], %(hash)s::bigint[]) ORDER BY ord",
+    " %(pid)s::bigint[], %(name)s::text[], %(id)s::bigint[], %(request)s::uuid[], %(hash)s::bigint[],"
+    " p_caller => %(caller)s::text[], p_parent => %(parent)s::text[]) ORDER BY ord",
     "set_attributes": "SELECT code, id, version, replayed FROM mantle.set_attributes(%(principal)s::int[],"
     " %(ns)s::bigint[], %(pid)s::bigint[], %(name)s::text[], %(id)s::bigint[], %(null)s::int[], %(null)s::int[],"
     " %(mode)s::int[], %(null)s::text[]::jsonb[], %(null)s::text[]::boolean[], %(request)s::uuid[],"
-    " %(hash)s::bigint[]) ORDER BY ord",
+    " %(hash)s::bigint[], p_caller => %(caller)s::text[], p_parent => %(parent)s::text[]) ORDER BY ord",
     "rename_object": "SELECT code, id, NULL, replayed FROM mantle.rename_object(%(principal)s, %(ns)s, %(pid)s,"
-    " %(name)s, %(dst_pid)s, %(dst_name)s, %(overwrite)s, %(request)s, %(hash)s)",
+    " %(name)s, %(dst_pid)s, %(dst_name)s, %(overwrite)s, %(request)s, %(hash)s, p_caller => %(caller)s,"
+    " p_src_parent => %(parent)s, p_dst_parent => %(parent)s)",
     "rename_directory": "SELECT code, id, version, replayed FROM mantle.rename_directory(%(principal)s, %(ns)s,"
     " %(pid)s, %(name)s, %(id)s, %(dst_pid)s, %(dst_name)s, %(victim)s, %(group)s, %(epoch)s, %(attempt)s,"
-    " %(request)s, %(hash)s, NULL, mantle.prove(%(group)s, %(epoch)s, %(attempt)s, %(principal)s, %(ns)s, %(request)s,"
+    " %(request)s, %(hash)s, p_caller => %(caller)s, p_proof =>"
+    " mantle.prove(%(group)s, %(epoch)s, %(attempt)s, %(principal)s, %(ns)s, %(request)s,"
     " %(pid)s, %(name)s, %(id)s, %(dst_pid)s, %(dst_name)s, %(victim)s))",
     "remove_tree": "SELECT code, id, version, replayed FROM mantle.remove_tree(%(principal)s, %(ns)s, %(pid)s,"
-    " %(name)s, %(id)s, %(group)s, %(epoch)s, %(attempt)s, %(request)s, %(hash)s, gen_random_uuid(), NULL,"
+    " %(name)s, %(id)s, %(group)s, %(epoch)s, %(attempt)s, %(request)s, %(hash)s, gen_random_uuid(),"
+    " p_caller => %(caller)s, p_proof =>"
     " mantle.prove(%(group)s, %(epoch)s, %(attempt)s, %(principal)s, %(ns)s, %(request)s, %(pid)s, %(name)s, %(id)s,"
     " 1, '', 0))",
     "compact": "SELECT NULL, NULL, NULL, false FROM mantle.compact(%(pid)s)",
@@ -78,8 +89,18 @@ CALLS = {
 }
 
 
-def call(connection: psycopg.Connection, ns: int, ops: list[Op], keys: list[Key]) -> list[Answer]:
-    """One call with one or, for a batched verb, several elements. A call that fails as a whole raises psycopg.Error."""
+def call(
+    connection: psycopg.Connection,
+    ns: int,
+    ops: list[Op],
+    keys: list[Key],
+    caller: str = CALLER,
+    parent: str | None = None,
+) -> list[Answer]:
+    """One call with one or, for a batched verb, several elements. A call that fails as a whole raises psycopg.Error.
+
+    `parent`: the permission of the directories as a lookup found it.
+    """
     verb = ops[0].verb
     if verb in BATCHED:
         given = {
@@ -89,11 +110,19 @@ def call(connection: psycopg.Connection, ns: int, ops: list[Op], keys: list[Key]
         given |= {name: [getattr(key, name) for key in keys] for name in ("request", "hash")}
         given |= {
             name: [value] * len(ops)
-            for name, value in (("principal", PRINCIPAL), ("ns", ns), ("owner", 7), ("null", None))
+            for name, value in (
+                ("principal", PRINCIPAL),
+                ("ns", ns),
+                ("owner", 7),
+                ("null", None),
+                ("caller", caller),
+                ("parent", parent),
+            )
         }
     else:
         assert len(ops) == 1
         given = {**vars(ops[0]), **vars(keys[0]), "principal": PRINCIPAL, "ns": ns, "group": INDEX_GROUP}
+        given |= {"caller": caller, "parent": parent}
     return [Answer(*row) for row in connection.execute(CALLS[verb], given).fetchall()]
 
 
@@ -130,10 +159,10 @@ def create_namespace(connection: psycopg.Connection, name: str) -> int:
 
 
 def make_namespace(connection: psycopg.Connection, name: str, root: int, key: Key) -> Answer:
-    query = "SELECT code, ns, NULL, replayed FROM mantle.create_namespace(%s, %s, %s, 7, 7, 493, %s, %s)"
+    query = "SELECT code, ns, NULL, replayed FROM mantle.create_namespace(%s, %s, %s, 7, 7, 493, %s, %s, p_umask => 0)"
     return Answer(*connection.execute(query, (PRINCIPAL, name, root, key.request, key.hash)).fetchone())
 
 
 def delete_namespace(connection: psycopg.Connection, name: str, key: Key) -> Answer:
     query = "SELECT code, ns, NULL, replayed FROM mantle.delete_namespace(%s, %s, %s, %s)"
-    return Answer(*connection.execute(query, (PRINCIPAL, name, key.request, key.hash)).fetchone())
+    return Answer(*connection.execute(query, (OWNER, name, key.request, key.hash)).fetchone())

@@ -56,7 +56,10 @@ def mantle(stack, bucket, tmp_path) -> Callable[..., subprocess.CompletedProcess
     words = {"NS": bucket, "LISTING": str(listing)}
 
     def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        environment = {"DATABASE_URL": stack.postgresql.url("operator"), **environment}
+        """`DATABASE_URL` is the URL that the command reads."""
+        is_import = arguments[0] == "import"
+        url = environment.pop("DATABASE_URL", stack.postgresql.url("importer" if is_import else "operator"))
+        environment["MANTLE_IMPORT_URL" if is_import else "DATABASE_URL"] = url
         return command_line(stack, *(words.get(word, word) for word in arguments), **environment)
 
     return run
@@ -71,7 +74,7 @@ def test_the_page_and_the_help_have_every_code(mantle):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_that_succeeds_prints_one_document(mantle, rest, bucket, command):
-    """As the role of the documented URL: `operator`."""
+    """As the role of the documented URL: `operator`, or `importer`."""
     rest.mkdir(bucket, "told")
     done = mantle(*COMMANDS[command], "--json")
     assert done.returncode == CODES["fine"], done.stderr
@@ -115,7 +118,7 @@ def test_fault_a_difference(mantle, rest, bucket, superuser):
     assert not answer["sound"]
     for replica in answer["replicas"]:
         (found,) = replica["differences"]
-        assert (found["id"], found["index"]["mode"], found["postgresql"]["mode"]) == (id, "755", "754")
+        assert (found["id"], found["index"]["mode"], found["postgresql"]["mode"]) == (id, "700", "701")
 
 
 @pytest.mark.faults
@@ -186,7 +189,7 @@ def test_usage_without_a_replica(mantle, command):
 @pytest.mark.parametrize(
     ("command", "role"),
     [("fsck", "gateway"), ("fsck", "analyst"), ("fsck", "index"), ("namespaces", "gateway"), ("move", "gateway"),
-     ("import", "analyst")],
+     ("import", "operator"), ("import", "analyst")],
 )  # fmt: skip
 @pytest.mark.allows("postgresql", "permission denied for|connection to client lost")
 def test_permission(stack, mantle, command, role):
@@ -247,7 +250,7 @@ def test_interrupted(stack, bucket):
     reading, writing = os.pipe()
     process = subprocess.Popen(
         [str(stack.layout.binaries / "mantle"), "import", "--namespace", bucket, "-", "--json"],
-        env={"DATABASE_URL": stack.postgresql.url("operator")},
+        env={"MANTLE_IMPORT_URL": stack.postgresql.url("importer")},
         stdin=reading, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:

@@ -10,7 +10,7 @@ CREATE FUNCTION pg_temp.setattr(ns bigint, pid bigint, name text, id bigint, own
 LANGUAGE sql AS $$
     SELECT s.code, s.version, s.replayed FROM mantle.set_attributes('{5}', ARRAY[ns], ARRAY[pid], ARRAY[name],
         ARRAY[id], ARRAY[owner],
-        '{NULL}', ARRAY[mode], ARRAY[meta], ARRAY[explicit], ARRAY[request], ARRAY[hash]) AS s
+        '{NULL}', ARRAY[mode], ARRAY[meta], ARRAY[explicit], ARRAY[request], ARRAY[hash], p_caller => '{0}') AS s
 $$;
 SELECT results_eq(format('SELECT * FROM pg_temp.setattr(%s, %s, ''a/'', %s, 9, NULL, ''{"k": 1}'',
     ''88888888-0000-0000-0000-000000000000'')', :ns, :ns, :a),
@@ -27,7 +27,7 @@ SELECT is((SELECT code FROM pg_temp.setattr(:ns, :ns, 'o', :o, NULL, 384)), NULL
 SELECT is((SELECT mode FROM mantle.stat(:ns, ARRAY[:ns], '{o}')), 384, 'changed');
 SELECT is((SELECT code FROM pg_temp.setattr(:ns, :ns, 'x', :o, 1, 384)), 'MT010', 'not there');
 SELECT is((SELECT code FROM pg_temp.setattr(:ns, :ns, 'o', :a, 1, 384)), 'MT018', 'another one by now');
-SELECT is((SELECT code FROM pg_temp.setattr(:ns, :ns, 'o', :o, 1, 512)), 'MT006', 'bad mode');
+SELECT is((SELECT code FROM pg_temp.setattr(:ns, :ns, 'o', :o, 1, 1024)), 'MT006', 'bad mode');
 SELECT is((SELECT code FROM pg_temp.setattr(:ns, :ns, '/_ATTR', :o, 1, 1)), 'MT001', 'not the attribute record');
 SELECT is((SELECT code FROM pg_temp.setattr(:ns + 1, :ns, 'o', :o, 1, 1)), 'MT011', 'no such namespace');
 SELECT is((SELECT code FROM pg_temp.setattr(:ns, 0, 'tap-attributes/', :ns, 42, NULL)), NULL, 'the root');

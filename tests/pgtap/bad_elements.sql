@@ -19,7 +19,8 @@ RETURNS text LANGUAGE sql AS $$
                array_fill('t'::text, ARRAY[cardinality(names)]), array_fill(NULL::jsonb, ARRAY[cardinality(names)]),
                    locators,
                array_fill(NULL::text, ARRAY[cardinality(names)]), pg_temp.requests(cardinality(names)),
-               array_fill(0::bigint, ARRAY[cardinality(names)])) AS p
+               array_fill(0::bigint, ARRAY[cardinality(names)]),
+               p_caller => array_fill('0'::text, ARRAY[cardinality(names)])) AS p
 $$;
 
 -- A NULL principal.
@@ -27,7 +28,7 @@ SELECT is((SELECT string_agg(coalesce(m.code, 'done'), ' ' ORDER BY m.ord)
              FROM mantle.mkdir('{5,NULL,5}', ARRAY[:ns, :ns, :ns], ARRAY[:a, :a, :a], '{x/,y/,z/}', pg_temp.ids(3),
                  '{7,7,7}', '{8,8,8}',
                       '{493,493,493}', '{true,true,true}', ARRAY[NULL, NULL, NULL]::jsonb[], pg_temp.requests(3),
-                          '{0,0,0}') AS m),
+                          '{0,0,0}', p_caller => '{0,0,0}') AS m),
           'done MT006 done', 'mkdir');
 SELECT results_eq(format('SELECT entries, subdirectories FROM mantle.dirstat(%s, ARRAY[%s])', :ns, :a),
     'VALUES (2::bigint, 2::bigint)', 'counts the two');
@@ -36,18 +37,20 @@ SELECT is((SELECT string_agg(coalesce(s.code, 'done'), ' ' ORDER BY s.ord)
              FROM mantle.set_attributes('{5,NULL}', ARRAY[:ns, :ns], ARRAY[:a, :a], '{q,r}',
                       ARRAY(SELECT m.id FROM tap.meta() m WHERE m.pid = :a AND m.name IN ('q', 'r') ORDER BY m.name),
                           '{1,1}', '{1,1}',
-                      '{256,256}', ARRAY[NULL, NULL]::jsonb[], '{NULL,NULL}', pg_temp.requests(2), '{0,0}') AS s),
+                      '{256,256}', ARRAY[NULL, NULL]::jsonb[], '{NULL,NULL}', pg_temp.requests(2), '{0,0}',
+                          p_caller => '{0,0}') AS s),
           'done MT006', 'set_attributes');
 SELECT is((SELECT string_agg(coalesce(d.code, 'done'), ' ' ORDER BY d.ord)
              FROM mantle.delete_object('{NULL,5}', ARRAY[:ns, :ns], ARRAY[:a, :a], '{q,r}', '{NULL,NULL}',
-                 '{NULL,NULL}', pg_temp.requests(2), '{0,0}') AS d),
+                 '{NULL,NULL}', pg_temp.requests(2), '{0,0}', p_caller => '{0,0}') AS d),
           'MT006 done', 'delete_object');
 SELECT is((SELECT string_agg(coalesce(r.code, 'done'), ' ' ORDER BY r.ord)
              FROM mantle.rmdir('{NULL,5}', ARRAY[:ns, :ns], ARRAY[:a, :a], '{x/,z/}',
                       ARRAY(SELECT m.id FROM tap.meta() m WHERE m.pid = :a AND m.name IN ('x/', 'z/') ORDER BY m.name),
-                      pg_temp.requests(2), '{0,0}') AS r),
+                      pg_temp.requests(2), '{0,0}', p_caller => '{0,0}') AS r),
           'MT006 done', 'rmdir');
-SELECT is((SELECT code FROM mantle.rename_object(NULL, :ns, :a, 'q', :ns, 'q', false, gen_random_uuid(), 0)), 'MT006',
+SELECT is((SELECT code FROM mantle.rename_object(NULL, :ns, :a, 'q', :ns, 'q', false, gen_random_uuid(), 0,
+    p_caller => '0')), 'MT006',
     'rename_object');
 SELECT is((SELECT code FROM mantle.rename_directory(NULL, :ns, :a, 'x/',
     (SELECT m.id FROM tap.meta() m WHERE m.pid = :a AND m.name = 'x/'), :ns,

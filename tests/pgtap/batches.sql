@@ -24,7 +24,8 @@ RETURNS TABLE (ord int, code text, version bigint, replayed boolean, old_locator
             array_fill('text/plain'::text, ARRAY[cardinality(name)]),
         array_fill(NULL::jsonb, ARRAY[cardinality(name)]), ARRAY(SELECT 'at ' || u.name || u.size
             FROM unnest(name, size) AS u(name, size)),
-        condition, request, array_fill(0::bigint, ARRAY[cardinality(name)])) AS p
+        condition, request, array_fill(0::bigint, ARRAY[cardinality(name)]),
+        p_caller => array_fill('0'::text, ARRAY[cardinality(name)])) AS p
 $$;
 CREATE FUNCTION pg_temp.requests(first int, n int) RETURNS uuid[] LANGUAGE sql AS $$
     SELECT array_agg(format('99999999-0000-0000-0000-%s', lpad(i::text, 12, '0'))::uuid ORDER BY i)
@@ -72,7 +73,8 @@ RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean) 
         array_fill(7, ARRAY[cardinality(name)]), array_fill(8, ARRAY[cardinality(name)]),
             array_fill(493, ARRAY[cardinality(name)]),
         explicit, array_fill(NULL::jsonb, ARRAY[cardinality(name)]), request,
-            array_fill(0::bigint, ARRAY[cardinality(name)])) AS m
+            array_fill(0::bigint, ARRAY[cardinality(name)]),
+        p_caller => array_fill('0'::text, ARRAY[cardinality(name)])) AS m
 $$;
 SELECT results_eq(
     format($$ SELECT ord, code, version, replayed FROM pg_temp.mkdirs(ARRAY[%1$s,%1$s,%1$s,%1$s,%2$s],
@@ -99,14 +101,17 @@ SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :two), 'no damage');
 SELECT results_eq(
     format($$ SELECT ord, code, replayed, old_locator FROM mantle.delete_object('{5,5,5,5}',
         ARRAY[%1$s,%1$s,%1$s,%2$s], ARRAY[%3$s,%3$s,%3$s,%4$s], '{q,nope,p,o}', '{NULL,NULL,NULL,NULL}', '{NULL,NULL,NULL,NULL}',
-                                         pg_temp.requests(60, 4), '{0,0,0,0}') ORDER BY ord $$, :ns, :two, :a, :b),
+                                         pg_temp.requests(60, 4), '{0,0,0,0}',
+                                             p_caller => '{0,0,0,0}') ORDER BY ord $$, :ns, :two, :a, :b),
     $$ VALUES (1, NULL::text, false, 'at q20'), (2, 'MT010', false, NULL), (3, NULL, false, 'at p7'),
         (4, NULL, false, 'at o4') $$, 'three there, one not');
 SELECT results_eq(format('SELECT entries, bytes FROM mantle.dirstat(%s, ARRAY[%s])', :ns, :a),
     'VALUES (5::bigint, 6::bigint)', 'counted');
 SELECT results_eq(
     format($$ SELECT ord, code, replayed FROM mantle.delete_object('{5,5}', ARRAY[%1$s,%1$s], ARRAY[%2$s,%2$s], '{q,o}',
-                                         '{NULL,NULL}', '{NULL,NULL}', pg_temp.requests(60, 1) || pg_temp.requests(70, 1), '{0,0}') ORDER BY ord $$,
+                                         '{NULL,NULL}', '{NULL,NULL}', pg_temp.requests(60, 1) || pg_temp.requests(70, 1),
+                                         '{0,0}',
+                                             p_caller => '{0,0}') ORDER BY ord $$,
                                              :ns, :a),
     $$ VALUES (1, NULL::text, true), (2, NULL, false) $$, 'a retry beside a new one');
 SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');

@@ -8,7 +8,7 @@ SELECT mantle.node_facts()
     || '{"version": "1", "worker": [], "wal_level": "logical", "prepared": 64, "locks": 1024, "commit": "on",
     "synchronous": true, "followed": true, "standby": true, "managed": true, "primary": true, "wal_keep": "8GB",
     "publication": true, "emit_is_public": false, "slots": {"mantle_index_1": "reserved"}, "unread_slots": [],
-    "index_replicas": [], "roles": [1, 2, 3, 4], "hot_shards": 0}' AS sound \gset
+    "index_replicas": [], "roles": [1, 2, 3, 4, 5], "hot_shards": 0}' AS sound \gset
 CREATE FUNCTION pg_temp.problems(facts jsonb) RETURNS text LANGUAGE sql AS $$
     SELECT coalesce(string_agg(p.problem, ' ' ORDER BY p.problem), 'none') FROM mantle.node_problems(facts, '1',
         '{mantle_index_1}') AS p

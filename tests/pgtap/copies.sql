@@ -12,7 +12,7 @@ RETURNS TABLE (code text, replayed boolean, old_locator text) LANGUAGE sql AS $$
       FROM (SELECT m.id, m.version FROM tap.meta() AS m WHERE m.pid = $2 AND m.name = $3 COLLATE "C" AND m.ts = 0) AS s
       RIGHT JOIN (VALUES (1)) AS one ON true
       CROSS JOIN LATERAL mantle.copy_object(5, $1, $2, $3, coalesce(s.id, 1), coalesce($9, s.version, 1), $4, $5, $6,
-        tap.id(), 7, 8, 420, 'text/copy', '{"a": "b"}', $7, $8, 1) AS c
+        tap.id(), 7, 8, 420, 'text/copy', '{"a": "b"}', $7, $8, 1, p_caller => '0') AS c
 $$;
 SELECT tap.put(:ns, :ns, 's', 100, locator => 'objects/00/s') AS x \gset
 SELECT tap.put(:ns, :ns, 'old', 1, locator => 'objects/00/old') AS x \gset

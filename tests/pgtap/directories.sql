@@ -57,7 +57,8 @@ SELECT results_eq(format($$
     SELECT ord, code FROM mantle.mkdir('{5,5,5}', array_fill(%s::bigint, ARRAY[3]), ARRAY[%s, %s, %s], '{m1/,bad,m2/}',
         ARRAY[tap.id(), tap.id(), tap.id()],
         '{1,1,1}', '{1,1,1}', '{493,493,493}', '{t,t,t}', ARRAY[NULL, NULL, NULL]::jsonb[],
-        ARRAY[gen_random_uuid(), gen_random_uuid(), gen_random_uuid()], '{0,0,0}') ORDER BY ord $$, :ns, :a, :a, :a),
+        ARRAY[gen_random_uuid(), gen_random_uuid(), gen_random_uuid()], '{0,0,0}',
+            p_caller => '{0,0,0}') ORDER BY ord $$, :ns, :a, :a, :a),
     $$ VALUES (1, NULL::text), (2, 'MT001'), (3, NULL) $$, 'one bad element, two good ones');
 SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');
 SELECT * FROM finish();

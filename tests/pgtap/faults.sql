@@ -9,13 +9,16 @@ CREATE FUNCTION pg_temp.put_many(ns bigint, n int) RETURNS bigint LANGUAGE sql A
             array_fill(1, ARRAY[n]), array_fill(1, ARRAY[n]), array_fill(1, ARRAY[n]),
         array_fill(1::bigint, ARRAY[n]), array_fill(''::text, ARRAY[n]), array_fill(''::text, ARRAY[n]),
         array_fill(NULL::jsonb, ARRAY[n]), array_fill(''::text, ARRAY[n]), array_fill(NULL::text, ARRAY[n]),
-        ARRAY(SELECT gen_random_uuid() FROM generate_series(1, n)), array_fill(0::bigint, ARRAY[n])) $$;
+        ARRAY(SELECT gen_random_uuid() FROM generate_series(1, n)), array_fill(0::bigint, ARRAY[n]),
+        p_caller => array_fill('0'::text, ARRAY[n])) $$;
 SELECT lives_ok(format('SELECT pg_temp.put_many(%s, 1023)', :ns), '1024 latches');
 SELECT throws_ok(format('SELECT pg_temp.put_many(%s, 1024)', :ns), 'MT007', NULL, '1025 latches');
 SELECT throws_ok(format('SELECT pg_temp.put_many(%s, 16385)', :ns), 'MT007', NULL, 'too many elements');
 SELECT throws_ok(format($$ SELECT * FROM mantle.delete_object('{5}', ARRAY[%s], ARRAY[%s], '{a,b}',
-    '{NULL}', '{NULL}', ARRAY[gen_random_uuid()], '{0}') $$, :ns, :ns), 'MT006', NULL, 'arrays of unequal length');
-SELECT throws_ok(format($$ SELECT * FROM mantle.delete_object('{5}', ARRAY[%s], NULL, NULL, NULL, NULL, NULL, NULL) $$, :ns),
+    '{NULL}', '{NULL}', ARRAY[gen_random_uuid()], '{0}',
+        p_caller => '{0}') $$, :ns, :ns), 'MT006', NULL, 'arrays of unequal length');
+SELECT throws_ok(format($$ SELECT * FROM mantle.delete_object('{5}', ARRAY[%s], NULL, NULL, NULL, NULL, NULL, NULL,
+    p_caller => '{0}') $$, :ns),
     'MT006', NULL, 'no arrays');
 SELECT throws_ok($$ SELECT * FROM mantle.allocate_ids('x', 0) $$, 'MT006', NULL, 'an empty block');
 SELECT throws_ok($$ SELECT * FROM mantle.allocate_ids('x', (1 << 24) + 1) $$, 'MT006', NULL, 'too large a block');
@@ -47,7 +50,8 @@ SELECT pg_temp.read_only(call, :ns) FROM (VALUES
     ('tap.mkdir(%1$s, %1$s, ''ro/'', false, id => 1024)'), ('tap.delete(%1$s, %1$s, ''counted'')'),
         ('tap.rmdir(%1$s, %1$s, ''ro/'', 1024)'),
     ('tap.rename(%1$s, %1$s, ''r/'', 1024, %1$s, ''s/'')'),
-        ('mantle.rename_object(5, %1$s, %1$s, ''counted'', %1$s, ''r'', false, gen_random_uuid(), 0)'),
+        ('mantle.rename_object(5, %1$s, %1$s, ''counted'', %1$s, ''r'', false, gen_random_uuid(), 0,
+            p_caller => ''0'')'),
     ('mantle.compact(%1$s)')) AS c(call);
 
 -- Commit level.

@@ -31,38 +31,42 @@ BEGIN
     v_codes := ARRAY[
         (SELECT r.code FROM mantle.mkdir('{5}', ARRAY[v_ns], ARRAY[v_dir], ARRAY[gen_random_uuid() || '/'],
             ARRAY[tap.id()], '{7}',
-            '{8}', '{493}', '{t}', ARRAY[NULL]::jsonb[], ARRAY[gen_random_uuid()], '{0}', ARRAY[lease]) r),
+            '{8}', '{493}', '{t}', ARRAY[NULL]::jsonb[], ARRAY[gen_random_uuid()], '{0}', ARRAY[lease],
+                p_caller => '{0}') r),
         (SELECT r.code FROM mantle.put_object('{5}', ARRAY[v_ns], ARRAY[v_dir], ARRAY[gen_random_uuid()::text],
             ARRAY[tap.id()],
             '{7}', '{8}', '{420}', '{1}', '{e}', '{t}', ARRAY[NULL]::jsonb[], '{l}', ARRAY[NULL]::text[],
-            ARRAY[gen_random_uuid()], '{0}', ARRAY[lease]) r),
+            ARRAY[gen_random_uuid()], '{0}', ARRAY[lease], p_caller => '{0}') r),
         (SELECT r.code FROM mantle.put_object('{5}', ARRAY[v_ns], ARRAY[v_dir], ARRAY[v_object], ARRAY[tap.id()],
             '{7}', '{8}', '{420}', '{1}', '{e}', '{t}', ARRAY[NULL]::jsonb[], '{l}', ARRAY[NULL]::text[],
-            ARRAY[gen_random_uuid()], '{0}', ARRAY[lease]) r),
+            ARRAY[gen_random_uuid()], '{0}', ARRAY[lease], p_caller => '{0}') r),
         (SELECT r.code FROM mantle.set_attributes('{5}', ARRAY[v_ns], ARRAY[v_dir], ARRAY[v_sub_name], ARRAY[v_sub],
             '{7}', '{8}',
-            '{448}', ARRAY[NULL]::jsonb[], ARRAY[NULL]::boolean[], ARRAY[gen_random_uuid()], '{0}', ARRAY[lease]) r),
+            '{448}', ARRAY[NULL]::jsonb[], ARRAY[NULL]::boolean[], ARRAY[gen_random_uuid()], '{0}', ARRAY[lease],
+                p_caller => '{0}') r),
         (SELECT r.code FROM mantle.rename_object(5, v_ns, v_dir, v_object, v_ns, v_object, false, gen_random_uuid(), 0,
-            lease) r)];
+            lease, p_caller => '0') r)];
     -- Moves the entry back if it was moved.
-    PERFORM mantle.rename_object(5, v_ns, v_ns, v_object, v_dir, v_object, false, gen_random_uuid(), 0);
+    PERFORM mantle.rename_object(5, v_ns, v_ns, v_object, v_dir, v_object, false, gen_random_uuid(), 0,
+        p_caller => '0');
     v_codes := v_codes || ARRAY[
         (SELECT r.code FROM mantle.delete_object('{5}', ARRAY[v_ns], ARRAY[v_dir], ARRAY[v_object],
             '{NULL}', '{NULL}', ARRAY[gen_random_uuid()], '{0}',
-            ARRAY[lease]) r),
+            ARRAY[lease], p_caller => '{0}') r),
         (SELECT r.code FROM mantle.rename_directory(5, v_ns, v_dir, v_sub_name, v_sub, v_dir, 'to-' || v_sub_name, 0,
             1, v_epoch, 1,
-            v_request, 0, lease, mantle.prove(1, v_epoch, 1, 5, v_ns, v_request, v_dir, v_sub_name, v_sub, v_dir,
+            v_request, 0, lease, '0', mantle.prove(1, v_epoch, 1, 5, v_ns, v_request, v_dir, v_sub_name, v_sub, v_dir,
                 'to-' || v_sub_name, 0)) r)];
     v_sub_name := (SELECT m.name FROM tap.meta() m WHERE m.pid = v_dir AND m.id = v_sub);
     v_codes := v_codes || (SELECT r.code FROM mantle.rmdir('{5}', ARRAY[v_ns], ARRAY[v_dir], ARRAY[v_sub_name],
         ARRAY[v_sub],
-            ARRAY[gen_random_uuid()], '{0}', ARRAY[lease]) r);
+            ARRAY[gen_random_uuid()], '{0}', ARRAY[lease], p_caller => '{0}') r);
     v_sub := (tap.mkdir(v_ns, v_dir, 'tree-' || gen_random_uuid() || '/')).new_id;
     v_sub_name := (SELECT m.name FROM tap.meta() m WHERE m.pid = v_dir AND m.id = v_sub);
     BEGIN
         v_codes := v_codes || (SELECT r.code FROM mantle.remove_tree(5, v_ns, v_dir, v_sub_name, v_sub, 1, v_epoch, 1,
-            v_removal, 0, gen_random_uuid(), lease, mantle.prove(1, v_epoch, 1, 5, v_ns, v_removal, v_dir, v_sub_name,
+            v_removal, 0, gen_random_uuid(), lease, '0', mantle.prove(1, v_epoch, 1, 5, v_ns, v_removal, v_dir,
+                v_sub_name,
                 v_sub, 1, '', 0)) r);
         RAISE EXCEPTION 'taken back: other tests count operations';
     EXCEPTION WHEN raise_exception THEN
@@ -101,7 +105,7 @@ SELECT is((SELECT array_agg(r.code ORDER BY r.ord)
                  ARRAY[tap.id(), tap.id(), tap.id()],
                                '{7,7,7}', '{8,8,8}', '{493,493,493}', '{t,t,t}', ARRAY[NULL, NULL, NULL]::jsonb[],
                                ARRAY[gen_random_uuid(), gen_random_uuid(), gen_random_uuid()], '{0,0,0}',
-                               ARRAY[mantle.lease(ns), pg_temp.lease(-21), mantle.lease(ns)]) r),
+                               ARRAY[mantle.lease(ns), pg_temp.lease(-21), mantle.lease(ns)], p_caller => '{0,0,0}') r),
           ARRAY[NULL, 'MT044', NULL], 'mkdir: an expired neighbour changes nothing') FROM c;
 SELECT is((SELECT array_agg(r.code ORDER BY r.ord)
              FROM generate_series(1, 6) AS n,
@@ -118,11 +122,13 @@ SELECT is((SELECT array_agg(r.code ORDER BY r.ord)
                                         array_fill(0::bigint, ARRAY[6]),
                                     ARRAY[mantle.lease(c.ns), mantle.lease(c.ns), pg_temp.lease(0, NULL, 1),
                                         mantle.lease(c.ns),
-                                          mantle.lease(c.ns), mantle.lease(c.ns)]) r WHERE n = 1),
+                                          mantle.lease(c.ns), mantle.lease(c.ns)],
+                                              p_caller => '{0,0,0,0,0,0}') r WHERE n = 1),
           ARRAY[NULL, NULL, 'MT045', NULL, NULL, NULL], 'put_object, made at once: a lease of another timeline') FROM c;
 SELECT throws_ok(format($$SELECT * FROM mantle.mkdir('{5}', ARRAY[%1$s], ARRAY[%2$s], '{l/}', ARRAY[tap.id()], '{7}',
     '{8}', '{493}',
-                          '{t}', ARRAY[NULL]::jsonb[], ARRAY[gen_random_uuid()], '{0}', '{a,b}')$$, ns, dir), 'MT006',
+                          '{t}', ARRAY[NULL]::jsonb[], ARRAY[gen_random_uuid()], '{0}', '{a,b}',
+                              p_caller => '{0}')$$, ns, dir), 'MT006',
                               NULL,
                  'as many leases as elements') FROM c;
 
@@ -132,7 +138,7 @@ SELECT is(ARRAY[r.code, r.replayed::text], ARRAY[NULL, 'true'],
     'a retry after the deadline is answered as the first time')
   FROM c, mantle.mkdir('{5}', ARRAY[ns], ARRAY[dir], '{once/}', ARRAY[tap.id()], '{7}', '{8}', '{493}', '{t}',
       ARRAY[NULL]::jsonb[],
-                       '{00000000-0000-0000-0000-0000000001ea}', '{0}', ARRAY[pg_temp.lease(-21)]) r;
+                       '{00000000-0000-0000-0000-0000000001ea}', '{0}', ARRAY[pg_temp.lease(-21)], p_caller => '{0}') r;
 
 -- The reason for leases: the tombstone is purged, and a call comes that resolved the directory before its removal.
 UPDATE c SET now = mantle.lease(ns);
@@ -144,7 +150,7 @@ DELETE FROM mantle.meta WHERE pid = :gone;
 SELECT is((SELECT r.code FROM mantle.put_object('{5}', ARRAY[ns], ARRAY[gone.id], '{o}', ARRAY[tap.id()], '{7}', '{8}',
     '{420}', '{1}', '{e}',
               '{t}', ARRAY[NULL]::jsonb[], '{l}', ARRAY[NULL]::text[], ARRAY[gen_random_uuid()], '{0}',
-                  ARRAY[pg_temp.lease(-21)]) r),
+                  ARRAY[pg_temp.lease(-21)], p_caller => '{0}') r),
           'MT044', 'after the tombstone the deadline does') FROM c, gone;
 SELECT is_empty('SELECT * FROM mantle.check()', 'no entry without its directory');
 
@@ -157,11 +163,11 @@ SELECT is((SELECT epoch FROM mantle.index_groups WHERE index_group = 1) + 1,
           (SELECT mantle.raise_epoch(1, (SELECT epoch FROM mantle.index_groups WHERE index_group = 1), 'leases')),
               'the epoch is raised');
 SELECT is((SELECT r.code FROM mantle.delete_object('{5}', ARRAY[ns], ARRAY[dir], '{o1}', '{NULL}', '{NULL}',
-    ARRAY[gen_random_uuid()], '{0}', ARRAY[c.now]) r),
+    ARRAY[gen_random_uuid()], '{0}', ARRAY[c.now], p_caller => '{0}') r),
           'MT045', 'a lease from before is refused') FROM c;
 SELECT is((SELECT r.code FROM mantle.delete_object('{5}', ARRAY[ns], ARRAY[dir], '{o1}', '{NULL}', '{NULL}',
     ARRAY[gen_random_uuid()], '{0}',
-              ARRAY[mantle.lease(ns)]) r), NULL, 'a new one is not') FROM c;
+              ARRAY[mantle.lease(ns)], p_caller => '{0}') r), NULL, 'a new one is not') FROM c;
 SELECT is_empty('SELECT * FROM mantle.check()', 'no damage');
 
 SET ROLE mantle_gateway;

@@ -69,7 +69,7 @@ SELECT pg_create_logical_replication_slot('mantle_pgtap', 'pgoutput') IS NULL AS
 \set r2 'aaaaaaaa-0000-0000-0000-000000000002'
 
 SELECT tap.id() AS ns \gset
-SELECT code AS x FROM mantle.create_namespace(300, 'tap-messages', :ns, 7, 8, 493, :'r1', 0) \gset
+SELECT code AS x FROM mantle.create_namespace(300, 'tap-messages', :ns, 7, 8, 493, :'r1', 0, p_umask => 0) \gset
 SELECT results_eq('SELECT * FROM pg_temp.ops()',
     format($$ VALUES ('put', %1$s::bigint, 0::bigint, %1$s::bigint, 1::bigint, 7::bigint, 8::bigint, 493::bigint,
     'tap-messages', 300::bigint, 0::bigint, %2$L::uuid, 0::bigint) $$, :ns, :'r1'),
@@ -93,7 +93,8 @@ SELECT is_empty('SELECT * FROM pg_temp.ops()', 'a rolled back transaction emits 
 SELECT first_id AS m FROM mantle.allocate_ids('m', 3) \gset
 SELECT count(*) AS x FROM mantle.mkdir('{5,5,5}', ARRAY[:ns, :ns, :ns], ARRAY[:a, :a, :ns], '{y/,x/,bad}',
     ARRAY[:m, :m + 1, :m + 2]::bigint[], '{1,2,3}', '{4,5,6}', '{7,8,9}', '{t,f,t}',
-    ARRAY[NULL, NULL, NULL]::jsonb[], ARRAY[gen_random_uuid(), gen_random_uuid(), gen_random_uuid()], '{0,0,0}') \gset
+    ARRAY[NULL, NULL, NULL]::jsonb[], ARRAY[gen_random_uuid(), gen_random_uuid(), gen_random_uuid()], '{0,0,0}',
+        p_caller => '{0,0,0}') \gset
 CREATE TEMP TABLE batch AS SELECT * FROM pg_temp.stream();
 SELECT results_eq('SELECT transactional, prefix FROM batch', $$ VALUES (true, 'mantle') $$,
     'a batch: one message, transactional');
@@ -106,7 +107,7 @@ SELECT results_eq('SELECT op, id, version FROM pg_temp.ops()', format($$ VALUES 
     :m + 1), 'implicit to explicit');
 SELECT count(code) AS x FROM mantle.set_attributes('{5,5}', ARRAY[:ns, :ns], ARRAY[:a, :a], '{x/,nope}',
     ARRAY[:m + 1, 5]::bigint[], '{70,1}', '{NULL,1}', '{448,1}', '{NULL,NULL}', '{NULL,NULL}',
-    ARRAY[gen_random_uuid(), gen_random_uuid()], '{0,0}') \gset
+    ARRAY[gen_random_uuid(), gen_random_uuid()], '{0,0}', p_caller => '{0,0}') \gset
 SELECT results_eq('SELECT op, id, version, owner, grp, mode FROM pg_temp.ops()',
     format($$ VALUES ('put', %s::bigint, 3::bigint, 70::bigint, 5::bigint, 448::bigint) $$, :m + 1), 'set_attributes');
 SELECT code AS x FROM tap.rename(:ns, :a, 'x/', :m + 1, :ns, 'z/', attempt => 4711, request => :'r1') \gset
@@ -140,7 +141,7 @@ SELECT results_eq('SELECT op, pid, id, version, request IS NULL FROM pg_temp.ops
     format($$ VALUES ('remove', %1$s::bigint, %1$s::bigint + 1, 2::bigint, true) $$, :i), 'pruning');
 SELECT code AS x FROM tap.rmdir(:ns, :ns, 'ä/', :a) \gset
 SELECT count(*) AS x FROM pg_temp.ops() \gset
-SELECT code AS x FROM mantle.delete_namespace(5, 'tap-messages', :'r2', 0) \gset
+SELECT code AS x FROM mantle.delete_namespace(7, 'tap-messages', :'r2', 0) \gset
 SELECT results_eq('SELECT op, pid, id, cause_ns, request FROM pg_temp.ops() ORDER BY id DESC',
     format($$ VALUES ('remove', %1$s::bigint, %2$s::bigint, NULL::bigint, NULL::uuid), ('remove', 0, %1$s, 0, %3$L) $$,
     :ns, :i, :'r2'), 'delete_namespace: its directories, then the root with the cause');

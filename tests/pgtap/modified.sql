@@ -52,7 +52,7 @@ SELECT is(pg_temp.modified(:ns, :a, :b), 'a', 'a directory is removed');
 SELECT pg_temp.age() AS x \gset
 SELECT code AS x FROM mantle.set_attributes('{5}', ARRAY[:ns], ARRAY[:a], '{o}', ARRAY[:o], '{1}', '{1}', '{256}',
     ARRAY['{"k": 1}']::jsonb[],
-    '{NULL}', ARRAY[gen_random_uuid()], '{0}') \gset
+    '{NULL}', ARRAY[gen_random_uuid()], '{0}', p_caller => '{0}') \gset
 SELECT is(pg_temp.modified(:ns, :a, :b), 'none', 'attributes of an entry');
 SELECT tap.mkdir(:ns, :a, 'i/', false) AS x \gset
 SELECT pg_temp.age() AS x \gset
@@ -62,17 +62,19 @@ SELECT is((SELECT code FROM tap.put(:ns, :a, 'o', condition => '*absent')), 'MT0
 SELECT is(pg_temp.modified(:ns, :a, :b), 'none', 'modifies nothing');
 
 -- Renames.
-SELECT is((SELECT code FROM mantle.rename_object(5, :ns, :a, 'o', :a, 'o2', false, gen_random_uuid(), 0)), NULL,
+SELECT is((SELECT code FROM mantle.rename_object(5, :ns, :a, 'o', :a, 'o2', false, gen_random_uuid(), 0,
+    p_caller => '0')), NULL,
     'within a directory');
 SELECT is(pg_temp.modified(:ns, :a, :b), 'a', 'modifies it');
 SELECT pg_temp.age() AS x \gset
-SELECT code AS x FROM mantle.rename_object(5, :ns, :a, 'o2', :a, 'o2', true, gen_random_uuid(), 0) \gset
+SELECT code AS x FROM mantle.rename_object(5, :ns, :a, 'o2', :a, 'o2', true, gen_random_uuid(), 0,
+    p_caller => '0') \gset
 SELECT is(pg_temp.modified(:ns, :a, :b), 'none', 'onto itself does not');
-SELECT code AS x FROM mantle.rename_object(5, :ns, :b, 'q', :b, 'p', true, gen_random_uuid(), 0) \gset
+SELECT code AS x FROM mantle.rename_object(5, :ns, :b, 'q', :b, 'p', true, gen_random_uuid(), 0, p_caller => '0') \gset
 SELECT is(pg_temp.modified(:ns, :a, :b), 'b', 'over one of its size, within a directory');
 SELECT code AS x FROM tap.put(:ns, :b, 'p', 6) \gset
 SELECT pg_temp.age() AS x \gset
-SELECT code AS x FROM mantle.rename_object(5, :ns, :a, 'o2', :b, 'p', true, gen_random_uuid(), 0) \gset
+SELECT code AS x FROM mantle.rename_object(5, :ns, :a, 'o2', :b, 'p', true, gen_random_uuid(), 0, p_caller => '0') \gset
 SELECT is(pg_temp.modified(:ns, :a, :b), 'a b', 'over one of its size, elsewhere');
 SELECT pg_temp.age() AS x \gset
 SELECT code AS x FROM tap.rename(:ns, :a, 's/', :s, :b, 'v/', victim => :v) \gset

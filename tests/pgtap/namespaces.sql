@@ -21,7 +21,7 @@ SELECT is((SELECT code FROM mantle.create_namespace(5, 'Bad', :b, 7, 8, 493, gen
     'bad name');
 SELECT is((SELECT code FROM mantle.create_namespace(5, 'good', 5, 7, 8, 493, gen_random_uuid(), 1)), 'MT040',
     'id outside every block');
-SELECT is((SELECT code FROM mantle.create_namespace(5, 'good', :b, 7, 8, 512, gen_random_uuid(), 1)), 'MT006',
+SELECT is((SELECT code FROM mantle.create_namespace(5, 'good', :b, 7, 8, 1024, gen_random_uuid(), 1)), 'MT006',
     'bad mode');
 SELECT is((SELECT code FROM mantle.create_namespace(5, 'good', :b, 7, 8, 493, NULL, 1)), 'MT006', 'no request id');
 
@@ -49,20 +49,20 @@ SELECT tap.mkdir(:a, :a, 'i/', false) AS d \gset
 SELECT new_id AS implicit FROM tap.mkdir(:a, :a, 'i/', false) \gset
 SELECT new_id AS deeper FROM tap.mkdir(:a, :implicit, 'j/', false) \gset
 SELECT new_id AS object FROM tap.put(:a, :deeper, 'o') \gset
-SELECT is((SELECT code FROM mantle.delete_namespace(5, 'ns-a', gen_random_uuid(), 1)), 'MT017',
+SELECT is((SELECT code FROM mantle.delete_namespace(7, 'ns-a', gen_random_uuid(), 1)), 'MT017',
     'an object below is content');
 SELECT tap.delete(:a, :deeper, 'o') AS d \gset
 SELECT new_id AS e FROM tap.mkdir(:a, :deeper, 'explicit/') \gset
-SELECT is((SELECT code FROM mantle.delete_namespace(5, 'ns-a', gen_random_uuid(), 1)), 'MT017',
+SELECT is((SELECT code FROM mantle.delete_namespace(7, 'ns-a', gen_random_uuid(), 1)), 'MT017',
     'an explicit directory below is content');
 SELECT tap.rmdir(:a, :deeper, 'explicit/', :e) AS d \gset
-SELECT results_eq($$ SELECT code, ns, replayed FROM mantle.delete_namespace(5, 'ns-a',
+SELECT results_eq($$ SELECT code, ns, replayed FROM mantle.delete_namespace(7, 'ns-a',
     '22222222-1111-1111-1111-111111111111', 1) $$,
                   format($$ VALUES (NULL::text, %s::bigint, false) $$, :a), 'empty implicit directories go with it');
-SELECT results_eq($$ SELECT code, ns, replayed FROM mantle.delete_namespace(5, 'ns-a',
+SELECT results_eq($$ SELECT code, ns, replayed FROM mantle.delete_namespace(7, 'ns-a',
     '22222222-1111-1111-1111-111111111111', 1) $$,
                   format($$ VALUES (NULL::text, %s::bigint, true) $$, :a), 'replayed');
-SELECT is((SELECT code FROM mantle.delete_namespace(5, 'ns-a', gen_random_uuid(), 1)), 'MT011', 'gone');
+SELECT is((SELECT code FROM mantle.delete_namespace(7, 'ns-a', gen_random_uuid(), 1)), 'MT011', 'gone');
 SELECT is((SELECT count(*) FROM tap.meta() WHERE ns = :a AND id IS NOT NULL), 0::bigint, 'no entry stays');
 SELECT is((SELECT count(*) FROM tap.meta() WHERE pid IN (:a, :implicit, :deeper) AND name = '/_ATTR' AND removed),
     3::bigint,

@@ -57,7 +57,7 @@ SELECT results_eq(format($$
     SELECT ord, code, version FROM mantle.put_object('{5,5}', array_fill(%s::bigint, ARRAY[2]), ARRAY[%s, %s], '{t,t}',
         ARRAY[tap.id(), tap.id()], '{1,1}', '{1,1}',
         '{420,420}', '{10,30}', '{e,f}', '{t,t}', ARRAY[NULL, NULL]::jsonb[], '{l,m}', '{NULL,NULL}',
-        ARRAY[gen_random_uuid(), gen_random_uuid()], '{0,0}') ORDER BY ord $$, :ns, :b, :b),
+        ARRAY[gen_random_uuid(), gen_random_uuid()], '{0,0}', p_caller => '{0,0}') ORDER BY ord $$, :ns, :b, :b),
     $$ VALUES (1, NULL::text, 1::bigint), (2, NULL, 2) $$, 'the second overwrites the first');
 SELECT results_eq(format('SELECT entries, bytes FROM mantle.dirstat(%s, ARRAY[%s])', :ns, :b),
     'VALUES (1::bigint, 30::bigint)', 'counted so');
@@ -72,24 +72,30 @@ SELECT results_eq(format('SELECT ord, code, id, owner, grp, mode, size, syntheti
 SELECT is((SELECT code FROM mantle.stat(:ns + 1, ARRAY[:a], '{o}')), 'MT010', 'another namespace does not see it');
 
 -- rename_object
-SELECT is((SELECT code FROM mantle.rename_object(5, :ns, :a, 'nope', :b, 'x', false, gen_random_uuid(), 0)), 'MT010',
+SELECT is((SELECT code FROM mantle.rename_object(5, :ns, :a, 'nope', :b, 'x', false, gen_random_uuid(), 0,
+    p_caller => '0')), 'MT010',
     'no source');
-SELECT is((SELECT code FROM mantle.rename_object(5, :ns, :a, 'o', :b, 't', false, gen_random_uuid(), 0)), 'MT012',
+SELECT is((SELECT code FROM mantle.rename_object(5, :ns, :a, 'o', :b, 't', false, gen_random_uuid(), 0,
+    p_caller => '0')), 'MT012',
     'the destination is there');
-SELECT is((SELECT code FROM mantle.rename_object(5, :ns, :a, 'o', :ns, 'b', true, gen_random_uuid(), 0)), 'MT015',
+SELECT is((SELECT code FROM mantle.rename_object(5, :ns, :a, 'o', :ns, 'b', true, gen_random_uuid(), 0,
+    p_caller => '0')), 'MT015',
     'the destination is a directory');
-SELECT is((SELECT code FROM mantle.rename_object(5, :ns, :a, 'o', :b, 'x/', true, gen_random_uuid(), 0)), 'MT001',
+SELECT is((SELECT code FROM mantle.rename_object(5, :ns, :a, 'o', :b, 'x/', true, gen_random_uuid(), 0,
+    p_caller => '0')), 'MT001',
     'bad name');
-SELECT is((SELECT code FROM mantle.rename_object(5, :ns, :a, 'o', NULL, 'x', true, gen_random_uuid(), 0)), 'MT006',
+SELECT is((SELECT code FROM mantle.rename_object(5, :ns, :a, 'o', NULL, 'x', true, gen_random_uuid(), 0,
+    p_caller => '0')), 'MT006',
     'no destination');
 SELECT results_eq(format('SELECT code, id, replayed, old_locator FROM mantle.rename_object(5, %s, %s, ''o'', %s, ''t'',
-    true, ''55555555-0000-0000-0000-000000000000'', 0)', :ns, :a, :b),
+    true, ''55555555-0000-0000-0000-000000000000'', 0, p_caller => ''0'')', :ns, :a, :b),
                   format('VALUES (NULL::text, %s::bigint, false, ''m'')', :id),
                       'moved over another one, whose locator is free');
 SELECT results_eq(format('SELECT code, id, replayed, old_locator FROM mantle.rename_object(5, %s, %s, ''o'', %s, ''t'',
-    true, ''55555555-0000-0000-0000-000000000000'', 0)', :ns, :a, :b),
+    true, ''55555555-0000-0000-0000-000000000000'', 0, p_caller => ''0'')', :ns, :a, :b),
                   format('VALUES (NULL::text, %s::bigint, true, NULL::text)', :id), 'replayed');
-SELECT is((SELECT code FROM mantle.rename_object(5, :ns, :b, 't', :b, 't', true, gen_random_uuid(), 0)), NULL,
+SELECT is((SELECT code FROM mantle.rename_object(5, :ns, :b, 't', :b, 't', true, gen_random_uuid(), 0,
+    p_caller => '0')), NULL,
     'onto itself: nothing to do');
 SELECT results_eq(format('SELECT entries, bytes FROM mantle.dirstat(%s, ARRAY[%s, %s])', :ns, :a, :b),
     'VALUES (1::bigint, 1::bigint), (1, 30)', 'counts moved');
@@ -103,12 +109,12 @@ SELECT is((SELECT code FROM tap.delete(:ns, :b, 't')), 'MT010', 'gone');
 SELECT is((SELECT code FROM tap.delete(:ns, :ns, 'a/')), 'MT001', 'not a directory');
 SELECT is((SELECT code FROM tap.delete(:ns + 1, :a, 'c')), 'MT011', 'no such namespace');
 SELECT is((SELECT code FROM mantle.rename_object(5, :ns, :a, 'c', (SELECT r.id FROM tap.meta() r WHERE r.pid = :ns
-    AND r.name = 'b/'), 'c', false, gen_random_uuid(), 0)), NULL, 'moved');
+    AND r.name = 'b/'), 'c', false, gen_random_uuid(), 0, p_caller => '0')), NULL, 'moved');
 -- Values are stored as given; sums are bigints.
 SELECT code FROM mantle.put_object('{5}', ARRAY[:ns], ARRAY[:a], '{exact}', ARRAY[tap.id()], '{7}', '{8}', '{420}',
     '{1}', '{e}', '{t}',
     ARRAY['{"n": 12345678901234567890123, "d": 1.10}']::jsonb[], '{l3}', '{NULL}', ARRAY[gen_random_uuid()],
-        '{0}') \gset
+        '{0}', p_caller => '{0}') \gset
 SELECT is((SELECT m.user_metadata::text FROM tap.meta() m WHERE m.pid = :a AND m.name = 'exact'),
     '{"d": 1.10, "n": 12345678901234567890123}',
           'numbers of any size');
@@ -116,7 +122,7 @@ SELECT results_eq(format($$ SELECT ord, code FROM mantle.put_object('{5,5}', ARR
     '{huge,huger}', ARRAY[tap.id(), tap.id()],
     '{7,7}', '{8,8}', '{420,420}', array_fill(1::bigint << 62, ARRAY[2]), '{e,e}', '{t,t}', ARRAY[NULL, NULL]::jsonb[],
         '{l4,l5}', '{NULL,NULL}',
-    ARRAY[gen_random_uuid(), gen_random_uuid()], '{0,0}') ORDER BY ord $$, :ns, :b),
+    ARRAY[gen_random_uuid(), gen_random_uuid()], '{0,0}', p_caller => '{0,0}') ORDER BY ord $$, :ns, :b),
         $$ VALUES (1, 'MT006'), (2, 'MT006') $$, 'two objects of 4 EiB');
 
 SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');

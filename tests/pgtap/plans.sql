@@ -99,9 +99,10 @@ SELECT pg_temp.at_most(format('SELECT * FROM tap.mkdir(%s, %s, ''new#/'', id => 
 SELECT pg_temp.at_most(format('SELECT * FROM tap.rmdir(%s, %s, ''new#/'', %s + 20 + #)', :ns, :d, :i), 120, 'rmdir');
 SELECT pg_temp.at_most(format('SELECT * FROM mantle.set_attributes(''{5}'', ARRAY[%1$s], ARRAY[%2$s], ''{e#/}'',
     ARRAY[(SELECT id FROM mantle.stat(%1$s, ARRAY[%2$s], ''{e#/}''))], ''{9}'', ''{NULL}'', ''{NULL}'',
-    ARRAY[NULL]::jsonb[], ''{NULL}'', ARRAY[gen_random_uuid()], ''{0}'')', :ns, :d), 80, 'set_attributes');
+    ARRAY[NULL]::jsonb[], ''{NULL}'', ARRAY[gen_random_uuid()], ''{0}'',
+        p_caller => ''{0}'')', :ns, :d), 80, 'set_attributes');
 SELECT pg_temp.at_most(format('SELECT * FROM mantle.rename_object(5, %s, %s, ''o00002#'', %s, ''moved#'', false,
-    gen_random_uuid(), 0)', :ns, :big, :d), 110, 'rename_object');
+    gen_random_uuid(), 0, p_caller => ''0'')', :ns, :big, :d), 110, 'rename_object');
 SELECT pg_temp.at_most(format('SELECT * FROM tap.rename(%1$s, %2$s, ''e#/'', (SELECT id FROM mantle.stat(%1$s,
     ARRAY[%2$s], ''{e#/}'')), %3$s, ''moved#/'')', :ns, :d, :big), 140, 'rename_directory');
 SELECT new_id AS t FROM tap.mkdir(:ns, :ns, 't/') \gset

@@ -10,13 +10,19 @@ SELECT mantle.grant_namespace('tap-privileges', 'mantle_analyst') AS x \gset
 -- here.
 CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
     ('mantle_gateway',
-     'abort_upload_delegated admit_move all_uploads allocate_ids assignment assignment_changes compact copy_object copy_part create_namespace
-     create_upload_delegated delete_namespace delete_object dirstat drop_manifest_delegated extents_between fence_request_delegated
+     'abort_upload_delegated admit_move all_uploads assignment_changes compact copy_object copy_part create_namespace
+     create_upload_delegated delete_namespace delete_object directories_below dirstat drop_manifest_delegated extents_between fence_request_delegated
      finish_upload_delegated
-     hosted_groups import_directories import_objects index_source lease lineage list list_namespaces list_filled list_parts
-     list_tree list_uploads mkdir names_below namespace operation part_of_object prune_tree put_object put_part_delegated raise_key_size remove_tree
-     rename_directory rename_object replay resolve_path rmdir seal_upload_delegated set_attributes shard_map stat
+     hosted_groups lease lineage list list_namespaces list_filled list_parts
+     list_tree list_uploads names_below operation part_of_object prune_tree put_object put_part_delegated remove_tree
+     rename_directory rename_object replay resolve_path rmdir seal_upload_delegated set_attributes set_umask
      unseal_upload_delegated unused_locators upload upload_usage usage'),
+    ('mantle_gateway mantle_importer',
+     'allocate_ids assignment mkdir namespace raise_key_size stat'),
+    ('mantle_gateway mantle_importer mantle_monitor',
+     'index_source shard_map'),
+    ('mantle_importer',
+     'import_directories import_objects'),
     ('mantle_gateway mantle_index',
      'index_group'),
     ('mantle_index',
@@ -29,14 +35,14 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
     ('mantle_gateway mantle_monitor',
      'worker_problems'),
     ('mantle_analyst',
-     'are_many check check_directories check_entries check_places check_roots depths directory_at du du_rows
+     'are_many check check_directories check_entries check_permissions check_places check_roots depths directory_at du du_rows
      entry_name_fault export_inventory find hot_dirs keys_below like_pattern ls may_read octal path_of
      powers_of_two resolve rows_below split_path sums_by_row top_dirs tree_depths tree_keys tree_rows
      unreached_directories walk_path'),
     ('',
-     'abort_move abort_rename_delegated add_counts add_deltas_waiting apply_deltas are_directories_queued batch_fault
-     begin_operation_delegated compact_delegated compact_directories compact_directory count_and_emit
-     create_index_group create_restore_point delegate_functions delegated_functions
+     'abort_move abort_rename_delegated add_counts add_deltas_waiting apply_deltas are_directories_queued attributes_fault batch_fault
+     begin_operation_delegated compact_delegated compact_directories compact_directory condition_fault count_and_emit
+     create_index_group create_restore_point creation_fault delegate_functions delegated_functions
      delete_object_delegated delete_object_distributed delete_object_one delta_ts_base
      directory_name_fault directory_of_each_node distribute distributed_tables drop_index_group drop_index_slot emit
      emit_directories empty_delegated empty_directories error_meaning first_entries grant_namespace
@@ -44,21 +50,22 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      import_lookup import_lookup_delegated import_lookup_distributed import_objects_delegated
      import_objects_distributed import_plan import_refusals import_screen insert_entry_delegated
      is_distributed is_empty is_empty_delegated is_in_trash is_local is_proven latch_across_nodes
-     latch_allocation latch_batch latch_delegated latch_entries latch_epoch latch_epoch_delegated
+     latch_allocation latch_attributes latch_batch latch_delegated latch_entries latch_epoch latch_epoch_delegated
      latch_epoch_everywhere latch_moves latch_moves_delegated latch_pids latch_rename_batch lease_fault left_locator
      local_partitions
      local_rows_estimate local_shards locators_without_object maintain_busy_directories maintain_compaction maintain_directories
-     maintain_pruning maintain_requests maintain_trash make_prepare_keys mkdir_delegated
+     maintain_pruning maintain_requests maintain_trash make_prepare_keys metadata_fault mkdir_delegated
      mkdir_distributed mkdir_fallback mkdir_one move_entry move_namespace mutation_fault_code
      namespace_fault namespace_name_fault node_facts node_partitions node_problems object_name_fault
-     oldest_requests_end outcome_of_request over_local_shards part_marker placement_fault placements
+     oldest_requests_end outcome_of_request over_local_shards part_marker permission_of permission_text placement_fault
+     placements
      placements_fault prefix_end prepare_fault proof prove prunable_directories prune purge purge_oldest_requests
      put_object_delegated put_object_distributed put_object_fallback put_object_one queue_pruning
-     raise_fault read_place_delegated record_attempt_delegated record_request record_request_delegated
+     raise_fault read_place_delegated reading_fault record_attempt_delegated record_permission_delegated record_request record_request_delegated
      recorded_outcome rekey_requests removable_directories remove_directory remove_entry_delegated
-     removed_fault rename_directory_fault rename_directory_move replaced_metadata reported_index_replicas request_fault
+     removal_fault removed_fault rename_directory_fault rename_directory_move replaced_metadata replacement_fault reported_index_replicas request_fault
      revoke_namespace rmdir_delegated rows_estimate run_maintenance set_attributes_delegated
-     set_attributes_distributed set_attributes_one shard_problems share_object_delegated trash_targets try_latch_delegated
+     set_attributes_one shard_problems share_object_delegated trash_targets try_latch_delegated
      try_latch_exclusive try_latch_name try_latch_shared walk_down walk_tree worker_signs write_tombstone
      write_tombstone_delegated');
 SELECT set_eq($$
@@ -83,7 +90,7 @@ SELECT throws_ok($$ SELECT mantle.emit_directories(0, 0, '{}', '{}', '{}', '{}',
 SELECT throws_ok($$ SELECT mantle.latch_pids('{}', '{1}') $$, '42501', NULL, 'takes no latch');
 SELECT throws_ok($$ SELECT * FROM mantle.allocate_ids('x', 1) $$, '42501', NULL, 'allocates no ids');
 SELECT throws_ok(format('SELECT * FROM mantle.delete_object(''{5}'', ARRAY[%s], ''{}'', ''{}'', ''{}'', ''{}'', ''{}'',
-    ''{}'')', :ns), '42501', NULL, 'mutates nothing');
+    ''{}'', p_caller => ''{0}'')', :ns), '42501', NULL, 'mutates nothing');
 SELECT throws_ok('DELETE FROM mantle.meta', '42501', NULL, 'writes no table');
 SELECT throws_ok('SELECT * FROM mantle.requests', '42501', NULL, 'does not read request ids');
 SELECT is((SELECT count(*) FROM mantle.meta WHERE pid = :ns AND id IS NOT NULL), 1::bigint, 'reads entries');
@@ -113,7 +120,8 @@ SELECT throws_ok('SELECT * FROM mantle.meta', '42501', NULL, 'the gateway reads 
 SELECT throws_ok('SELECT mantle.raise_epoch(1, 0, NULL)', '42501', NULL, 'and raises no epoch');
 SELECT is((SELECT code FROM mantle.put_object('{5}', ARRAY[:ns], ARRAY[:a], '{o}', ARRAY[:id], '{1}', '{1}', '{420}',
     '{1}', '{e}', '{t}',
-    ARRAY[NULL]::jsonb[], '{l}', '{NULL}', ARRAY[gen_random_uuid()], '{0}')), NULL, 'it calls verbs');
+    ARRAY[NULL]::jsonb[], '{l}', '{NULL}', ARRAY[gen_random_uuid()], '{0}',
+        p_caller => '{0}')), NULL, 'it calls verbs');
 RESET ROLE;
 
 -- Code that verbs run as the owner finds no object of the caller's search_path.
@@ -131,10 +139,11 @@ SET LOCAL ROLE mantle_gateway;
 SET LOCAL search_path = tap_hostile, pg_catalog;
 SELECT coalesce(code, 'done') AS put FROM mantle.put_object('{5}', ARRAY[:ns], ARRAY[:a], '{h}', ARRAY[:id], '{1}',
     '{1}', '{420}',
-    '{1}', '{e}', '{t}', ARRAY[NULL]::jsonb[], '{l}', '{NULL}', ARRAY[gen_random_uuid()], '{0}') \gset
+    '{1}', '{e}', '{t}', ARRAY[NULL]::jsonb[], '{l}', '{NULL}', ARRAY[gen_random_uuid()], '{0}',
+        p_caller => '{0}') \gset
 SELECT coalesce(code, 'done') AS mkdir FROM mantle.mkdir('{5}', ARRAY[:ns], ARRAY[:a], '{hd/}', ARRAY[:id + 1], '{1}',
     '{1}', '{493}',
-    '{false}', ARRAY[NULL]::jsonb[], ARRAY[gen_random_uuid()], '{0}') \gset
+    '{false}', ARRAY[NULL]::jsonb[], ARRAY[gen_random_uuid()], '{0}', p_caller => '{0}') \gset
 COMMIT;
 SELECT is(:'put'::text, 'done', 'put_object under a hostile search_path');
 SELECT is(:'mkdir'::text, 'done', 'mkdir, which queues an implicit directory for pruning');

@@ -178,7 +178,8 @@ SELECT is(pg_temp.race(pg_temp.rename(:ns, :ns, 's21/', :s, :ns, 'w29/'), pg_tem
 CREATE FUNCTION tap.batch(ns bigint, names text[], ids bigint[], requests uuid[]) RETURNS text LANGUAGE sql AS $$
     SELECT string_agg(coalesce(code, 'ok'), ' ') FROM mantle.put_object('{5,5}', ARRAY[ns, ns],
         array_fill(ns, ARRAY[2]), names, ids, '{1,1}', '{1,1}', '{1,1}', '{1,1}',
-        '{e,e}', '{t,t}', ARRAY[NULL, NULL]::jsonb[], '{l,l}', '{NULL,NULL}', requests, '{0,0}') $$;
+        '{e,e}', '{t,t}', ARRAY[NULL, NULL]::jsonb[], '{l,l}', '{NULL,NULL}', requests, '{0,0}',
+            p_caller => '{0,0}') $$;
 SELECT is(pg_temp.race(format('SELECT tap.batch(%s, ''{k12,l12}'', ARRAY[%s, %s], ARRAY[%L, %L]::uuid[])', :ns,
     :i + 901, :i + 902, gen_random_uuid(), gen_random_uuid()),
                        format('SELECT tap.batch(%s, ''{l12,k12}'', ARRAY[%s, %s], ARRAY[%L, %L]::uuid[])', :ns,

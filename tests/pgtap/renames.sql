@@ -22,7 +22,8 @@ BEGIN
       FROM mantle.rename_object(coalesce(principal, array_fill(5, ARRAY[n])), pg_temp.fill(ns, n), src, src_name, dst,
           dst_name,
                coalesce(overwrite, array_fill(false, ARRAY[n])), ARRAY(SELECT pg_temp.request(first + i)
-                   FROM generate_series(1, n) AS i), pg_temp.fill(0, n)) AS r;
+                   FROM generate_series(1, n) AS i), pg_temp.fill(0, n),
+               p_caller => array_fill('0'::text, ARRAY[n])) AS r;
 END $$;
 PREPARE chain (bigint, bigint, bigint, bigint) AS SELECT r.ord, r.code, r.id, r.replayed
     FROM pg_temp.rename($1, 0, ARRAY[$2, $3, $2], '{o,o1,p}', ARRAY[$3, $4, $3], '{o1,o2,o1}') AS r ORDER BY r.ord;
@@ -54,15 +55,17 @@ SELECT results_eq(format('SELECT l.name, l.id FROM mantle.list(%1$s, %2$s, NULL,
 SELECT is((SELECT string_agg(coalesce(r.code, 'done'), ' ' ORDER BY r.ord)
              FROM mantle.rename_object('{5,5}', pg_temp.fill(:ns, 2), ARRAY[:a, :b], '{q,o1}', ARRAY[:a, :c], '{z,r}',
                  '{f,f}',
-                      ARRAY[pg_temp.request(202), pg_temp.request(300)], '{7,0}') AS r), 'MT020 done',
+                      ARRAY[pg_temp.request(202), pg_temp.request(300)], '{7,0}',
+                          p_caller => '{0,0}') AS r), 'MT020 done',
                           'an id of another request');
 SELECT throws_ok($$ SELECT * FROM mantle.rename_object('{5}', '{1}', '{1}', '{a,b}', '{1,1}', '{a,b}', '{f,f}',
-    ARRAY[NULL, NULL]::uuid[], '{0,0}') $$, 'MT006', NULL, 'arrays of unequal lengths');
+    ARRAY[NULL, NULL]::uuid[], '{0,0}', p_caller => '{0}') $$, 'MT006', NULL, 'arrays of unequal lengths');
 SELECT throws_ok(format($$ SELECT * FROM pg_temp.rename(%1$s, 1000, pg_temp.fill(%2$s, 520),
     ARRAY(SELECT 'n' || i FROM generate_series(1, 520) AS i),
         pg_temp.fill(%2$s, 520), ARRAY(SELECT 'm' || i FROM generate_series(1, 520) AS i)) $$, :ns, :a), 'MT007', NULL,
             'more latches than a batch may take');
-SELECT is((SELECT count(*) FROM mantle.rename_object('{}'::int[], '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')),
+SELECT is((SELECT count(*) FROM mantle.rename_object('{}'::int[], '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
+    p_caller => '{}')),
     0::bigint, 'none');
 
 -- Directories: a chain, a directory that is emptied and replaced in the same call, and bad elements.
@@ -86,7 +89,7 @@ BEGIN
           victim, 1, epoch,
                ARRAY(SELECT (first + i)::bigint FROM generate_series(1, n) AS i),
                    ARRAY(SELECT pg_temp.request(first + i) FROM generate_series(1, n) AS i),
-               pg_temp.fill(0, n), NULL, v_proofs) AS r;
+               pg_temp.fill(0, n), p_caller => array_fill('0'::text, ARRAY[n]), p_proof => v_proofs) AS r;
 END $$;
 PREPARE directories (bigint, bigint, bigint, bigint, bigint, bigint, bigint, bigint) AS SELECT r.ord, r.code,
     r.version, r.replayed FROM pg_temp.rename_directories($1, 2000, ARRAY[$2, $3, $3, $4], '{s/,t/,none/,w/}',
@@ -137,7 +140,7 @@ SELECT results_eq($$ SELECT p.proname::text COLLATE "default",
         ('rename_object', '{mantle_gateway}', 2) $$, 'the gateway''s');
 SET LOCAL ROLE mantle_gateway;
 SELECT is((SELECT r.code FROM mantle.rename_object('{5}', ARRAY[:ns], ARRAY[:a], '{k1}', ARRAY[:a], '{k4}', '{f}',
-    ARRAY[gen_random_uuid()], '{0}') AS r), NULL, 'which calls them');
+    ARRAY[gen_random_uuid()], '{0}', p_caller => '{0}') AS r), NULL, 'which calls them');
 RESET ROLE;
 SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');
 SELECT * FROM finish();

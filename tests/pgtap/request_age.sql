@@ -29,10 +29,10 @@ BEGIN
     verb := 'set_attributes';
     code := (SELECT r.code FROM mantle.set_attributes('{5}', ARRAY[ns], ARRAY[a], '{o}', ARRAY[o], '{1}', '{1}',
         '{256}',
-                 ARRAY[NULL]::jsonb[], '{NULL}', ARRAY[pg_temp.made(age)], '{0}') AS r);
+                 ARRAY[NULL]::jsonb[], '{NULL}', ARRAY[pg_temp.made(age)], '{0}', p_caller => '{0}') AS r);
     RETURN NEXT;
     verb := 'rename_object'; code := (SELECT r.code FROM mantle.rename_object(5, ns, a, 'o', ns, 'o', false,
-        pg_temp.made(age), 0) AS r); RETURN NEXT;
+        pg_temp.made(age), 0, p_caller => '0') AS r); RETURN NEXT;
     verb := 'delete_object'; code := (SELECT r.code FROM tap.delete(ns, CASE WHEN code IS NULL THEN ns ELSE a END, 'o',
         request => pg_temp.made(age)) AS r); RETURN NEXT;
     verb := 'rename_directory'; code := (SELECT r.code FROM tap.rename(ns, ns, 'd/', d, a, 'd/',
@@ -45,7 +45,7 @@ BEGIN
         NEXT;
     verb := 'create_namespace'; code := (SELECT r.code FROM mantle.create_namespace(5, 'tap-request-new', tap.id(), 7,
         8, 493, pg_temp.made(age), 0) AS r); RETURN NEXT;
-    verb := 'delete_namespace'; code := (SELECT r.code FROM mantle.delete_namespace(5, 'tap-request-aged',
+    verb := 'delete_namespace'; code := (SELECT r.code FROM mantle.delete_namespace(7, 'tap-request-aged',
         pg_temp.made(age), 0) AS r); RETURN NEXT;
     verb := 'replay'; code := (SELECT r.code FROM mantle.replay(5, ns, pg_temp.made(age), 0) AS r); RETURN NEXT;
 END $$;
@@ -84,7 +84,8 @@ SELECT is((SELECT string_agg(coalesce(p.code, 'done'), ' ' ORDER BY p.ord)
                  ARRAY[tap.id(), tap.id(), tap.id()], '{7,7,7}',
                       '{8,8,8}', '{420,420,420}', '{1,1,1}', '{e,e,e}', '{t,t,t}', ARRAY[NULL, NULL, NULL]::jsonb[],
                           '{l1,l2,l3}', '{NULL,NULL,NULL}',
-                      ARRAY[pg_temp.made('0 s'), pg_temp.made('3 days'), pg_temp.made('1 hour')], '{0,0,0}') AS p),
+                      ARRAY[pg_temp.made('0 s'), pg_temp.made('3 days'), pg_temp.made('1 hour')], '{0,0,0}',
+                          p_caller => '{0,0,0}') AS p),
                           'done MT021 done', 'a batch');
 
 -- Too many answers: the oldest are purged first, but none of the last minute.

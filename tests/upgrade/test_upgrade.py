@@ -86,17 +86,19 @@ FILL = """
 SELECT mantle.allocate_ids('test', 1000);
 SELECT mantle.create_namespace(5, 'photos', 1024, 7, 8, 493, '{0}1', 1);
 SELECT mantle.mkdir('{{5,5}}', '{{1024,1024}}', '{{1024,1024}}', '{{album/,old/}}', '{{1025,1026}}',
-                    '{{7,7}}', '{{8,8}}', '{{493,493}}', '{{true,true}}', '{{NULL,NULL}}', '{{{0}2,{0}3}}', '{{2,3}}');
+                    '{{7,7}}', '{{8,8}}', '{{493,493}}', '{{true,true}}', '{{NULL,NULL}}', '{{{0}2,{0}3}}', '{{2,3}}',
+                    p_caller => '{{0,0}}');
 SELECT mantle.mkdir('{{5}}', '{{1024}}', '{{1025}}', '{{implied/}}', '{{1027}}',
-                    '{{7}}', '{{8}}', '{{493}}', '{{false}}', '{{NULL}}', '{{{0}4}}', '{{4}}');
+                    '{{7}}', '{{8}}', '{{493}}', '{{false}}', '{{NULL}}', '{{{0}4}}', '{{4}}',
+                    p_caller => '{{0}}');
 SET mantle.delta_records = always;
 SELECT mantle.put_object('{{5}}', '{{1024}}', '{{1025}}', '{{sea.jpg}}', '{{1028}}', '{{7}}', '{{8}}',
                          '{{420}}', '{{250}}', '{{s2}}', '{{image/jpeg}}', '{{NULL}}', '{{blob-1}}',
-                         '{{NULL}}', '{{{0}5}}', '{{5}}');
+                         '{{NULL}}', '{{{0}5}}', '{{5}}', p_caller => '{{0}}');
 SELECT mantle.create_upload_delegated(1030, 1024, 'album/new.jpg', 7, 8, NULL, NULL, NULL, 'FULL_OBJECT');
 SELECT mantle.put_part_delegated(1030, 1024, 1, 's3', 'c', '{{blob-2}}', '{{0}}', '{{5}}', false, NULL);
-SELECT mantle.remove_tree(5, 1024, 1024, 'old/', 1026, 1, 0, 44, '{0}6', 6, '{0}7', NULL,
-                          mantle.prove(1, 0, 44, 5, 1024, '{0}6', 1024, 'old/', 1026, 1, '', 0));
+SELECT mantle.remove_tree(5, 1024, 1024, 'old/', 1026, 1, 0, 44, '{0}6', 6, '{0}7', p_caller => '0',
+                          p_proof => mantle.prove(1, 0, 44, 5, 1024, '{0}6', 1024, 'old/', 1026, 1, '', 0));
 SELECT mantle.abort_rename(5, 1024, '{0}8', 45);
 INSERT INTO mantle.purged_requests (up_to) VALUES (now() - interval '1 year');
 SELECT mantle.report_index_replicas(1, '[{{"node_id": "2", "address": "10.0.0.2:7410", "problem": "not ready"}}]');
@@ -127,7 +129,7 @@ def test_every_row_is_there_as_it_was(upgraded: psycopg.Connection):
 
 def test_it_is_sound_and_goes_on(upgraded: psycopg.Connection):
     assert upgraded.execute("SELECT * FROM mantle.check()").fetchall() == []
-    retry = FILL.splitlines()[3:5]
+    retry = FILL.splitlines()[3:6]
     rows = upgraded.execute(" ".join(retry).replace("SELECT", "SELECT id, replayed FROM", 1)).fetchall()
     assert rows == [(1025, True), (1026, True)], "a retry gets the first answer"
     assert upgraded.execute("SELECT first_id FROM mantle.allocate_ids('test', 1)").fetchone()[0] > 2023

@@ -25,7 +25,7 @@ pub async fn import_into(mantle: &Path, ns: &str, listing: &Path, database: &str
     let output = command
         .args(["import", "--namespace", ns])
         .arg(listing)
-        .env("DATABASE_URL", database)
+        .env("MANTLE_IMPORT_URL", database)
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()

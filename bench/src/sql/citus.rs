@@ -12,18 +12,19 @@ use super::{
 
 const MKDIR: &str = "SELECT count(*) FILTER (WHERE code IS NOT NULL) FROM mantle.mkdir(ARRAY[1000], ARRAY[$1::bigint], \
      ARRAY[$2::bigint], ARRAY[$3::text], ARRAY[$4::bigint], ARRAY[1000], ARRAY[1000], ARRAY[493], ARRAY[true], \
-     ARRAY[NULL::jsonb], ARRAY[$5::uuid], ARRAY[0::bigint])";
+     ARRAY[NULL::jsonb], ARRAY[$5::uuid], ARRAY[0::bigint], p_caller => '{0}')";
 const DELETE_OBJECT: &str = "SELECT count(*) FILTER (WHERE code IS NOT NULL) FROM mantle.delete_object(ARRAY[1000], \
      ARRAY[$1::bigint], ARRAY[$2::bigint], ARRAY[$3::text], ARRAY[NULL::bigint], ARRAY[NULL::bigint], ARRAY[$4::uuid], \
-     ARRAY[0::bigint])";
+     ARRAY[0::bigint], p_caller => '{0}')";
 const STAT: &str =
     "SELECT count(*) FILTER (WHERE code IS NOT NULL) FROM mantle.stat($1, ARRAY[$2::bigint], ARRAY[$3::text])";
 // With types, because `mantle.list` has a variant for batches.
 const LIST: &str = "SELECT abs(count(*) - $3::bigint) FROM mantle.list($1::bigint, $2::bigint, NULL::text, NULL::text, $3::bigint::int)";
-const RENAME_OBJECT: &str = "SELECT count(code) FROM mantle.rename_object(1000, $1, $2, $3, $4, $3, false, $5, 0)";
+const RENAME_OBJECT: &str = "SELECT count(code) FROM mantle.rename_object(1000, $1, $2, $3, $4, $3, false, $5, 0, \
+     p_caller => '0')";
 // The index numbers the attempts of a rename; the bench needs only numbers that do not repeat.
-const RENAME_DIRECTORY: &str =
-    "SELECT count(code) FROM mantle.rename_directory(1000, $1, $2, $3, $6, $4, $3, 0, 1, $7, $8, $5, 0, NULL, $9)";
+const RENAME_DIRECTORY: &str = "SELECT count(code) FROM mantle.rename_directory(1000, $1, $2, $3, $6, $4, $3, 0, 1, $7, $8, $5, 0, \
+     p_caller => '0', p_proof => $9)";
 const COUNTERS: &str = "SELECT query_execution_single_shard + query_execution_multi_shard, \
      connection_establishment_succeeded + connection_reused FROM citus_stat_counters WHERE name = current_database()";
 

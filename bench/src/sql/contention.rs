@@ -17,12 +17,14 @@ use super::{
 const TEXTBOOK: &str = include_str!("textbook.sql");
 const TEXTBOOK_COUNTS: &str = "INSERT INTO bench_textbook.meta (pid, name, ns, entries, subdirectories, bytes, modified) \
       SELECT u, '/_ATTR', $1, 0, 0, 0, now() FROM generate_series($2::bigint, $3) AS u";
-pub(super) const MKDIR: &str = "SELECT code FROM mantle.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+pub(super) const MKDIR: &str = "SELECT code FROM mantle.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, \
+      p_caller => array_fill('0'::text, ARRAY[cardinality($4)]))";
 const TEXTBOOK_MKDIR: &str = "SELECT code FROM bench_textbook.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
-const RENAME_OBJECT: &str = "SELECT code FROM mantle.rename_object(1000, $1, $2, $3, $4, $5, false, $6, $7)";
+const RENAME_OBJECT: &str = "SELECT code FROM mantle.rename_object(1000, $1, $2, $3, $4, $5, false, $6, $7, \
+      p_caller => '0')";
 // The index numbers the attempts of a rename; the bench needs only numbers that do not repeat.
 const RENAME_DIRECTORY: &str = "SELECT code FROM mantle.rename_directory(1000, $1, $2, $3, $7, $4, $5, 0, 1, \
-      $9, $8, $6, $7, NULL, $10)";
+      $9, $8, $6, $7, p_caller => '0', p_proof => $10)";
 const TEXTBOOK_RENAME: &str = "SELECT NULL::text FROM bench_textbook.rename(1000, $1, $2, $3, $4, $5, $6, $7)";
 const WAITS: &str = "SELECT coalesce(wait_event_type || ':' || wait_event, 'running'), count(*) FROM pg_stat_activity \
       WHERE state = 'active' AND backend_type = 'client backend' AND usename = $1 AND pid <> pg_backend_pid() GROUP BY 1";

@@ -12,7 +12,7 @@ const PUT_EACH: &str = "SELECT count(*) FILTER (WHERE p.code IS NOT NULL) \
       FROM unnest($3::bigint[]) AS u(id), LATERAL mantle.put_object(ARRAY[1000], ARRAY[$1::bigint], ARRAY[$2::bigint], \
            ARRAY['o' || u.id], ARRAY[u.id], ARRAY[1000], ARRAY[1000], ARRAY[420], ARRAY[4096::bigint], \
            ARRAY['d41d8cd98f00b204e9800998ecf8427e'], ARRAY['text/plain'], ARRAY[NULL::jsonb], ARRAY['soak/' || u.id], \
-           ARRAY[NULL::text], ARRAY[gen_random_uuid()], ARRAY[u.id]) AS p";
+           ARRAY[NULL::text], ARRAY[gen_random_uuid()], ARRAY[u.id], p_caller => '{0}') AS p";
 const TABLE: &str = "SELECT n_dead_tup, vacuum_count + autovacuum_count, pg_table_size(relid), pg_indexes_size(relid) \
       FROM pg_stat_user_tables WHERE relid = 'mantle.meta'::regclass";
 // Without vacuum: its transaction is long, but holds no dead row back.

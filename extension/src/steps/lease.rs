@@ -5,7 +5,10 @@
 
 use std::{cell::RefCell, collections::HashMap};
 
-use mantle_types::{Epoch, ErrorCode, Lease, Lineage, limits::LEASE_S};
+use mantle_types::{
+    Epoch, ErrorCode, Lease, Lineage,
+    limits::{LEASE_S, UMASK_FIRST},
+};
 use pgrx::prelude::*;
 
 use crate::{
@@ -14,7 +17,7 @@ use crate::{
     postgres::{
         clock::{self, POSTGRES_EPOCH_US},
         probe::{Key, Table},
-        row::value,
+        row::{Row, value},
         saved_plan::SavedPlan,
     },
 };
@@ -23,52 +26,66 @@ const LEASE_US: i64 = LEASE_S as i64 * 1_000_000;
 
 /// How old an epoch may be that new entries are checked against on Citus, where reading it costs as much as three
 /// probes.
-const EPOCH_AGE_MAX_US: i64 = 1_000_000;
+const NAMESPACE_AGE_MAX_US: i64 = 1_000_000;
 /// Namespaces whose epochs a session remembers.
-const EPOCHS_CACHED_MAX: usize = 1_024;
+const NAMESPACES_CACHED_MAX: usize = 1_024;
 
 thread_local! {
-    /// By namespace: its epoch, and when it was read.
-    static EPOCHS: RefCell<HashMap<i64, (u64, i64)>> = RefCell::default();
-    // For Citus. No row if the namespace does not exist, NULL if its group does not.
-    static EPOCH: SavedPlan = const { SavedPlan::new(
-        c"SELECT g.epoch FROM mantle.namespaces n LEFT JOIN mantle.index_groups g ON g.index_group = n.index_group
+    /// By namespace: what was read of it, and when.
+    static NAMESPACES: RefCell<HashMap<i64, (Namespace, i64)>> = RefCell::default();
+    // For Citus. No row if the namespace does not exist, a NULL epoch if its group does not.
+    static NAMESPACE: SavedPlan = const { SavedPlan::new(
+        c"SELECT g.epoch, n.umask FROM mantle.namespaces n LEFT JOIN mantle.index_groups g ON g.index_group = n.index_group
            WHERE n.ns = $1", &[pg_sys::INT8OID]) };
 }
 
-/// The epoch of a namespace's index group; `None` if there is no such namespace. Only within `Spi::connect`.
-pub fn epoch_of(ns: i64) -> Option<u64> {
+/// What a change needs to know of its namespace.
+#[derive(Clone, Copy)]
+pub struct Namespace {
+    /// Of its index group.
+    pub epoch: u64,
+    /// The mode bits that nothing new in it gets.
+    pub umask: i32,
+}
+
+/// A namespace; `None` if it does not exist. Only within `Spi::connect`.
+pub fn namespace_of(ns: i64) -> Option<Namespace> {
     if !is_distributed() {
-        let group = Table::open(c"namespaces").find(&[Key::int8(1, ns)], |row| row.named::<i32>(c"index_group"))?;
+        let read = |row: &Row| (row.named::<i32>(c"index_group"), row.named::<i32>(c"umask"));
+        let (group, umask) = Table::open(c"namespaces").find(&[Key::int8(1, ns)], read)?;
         let group = [Key::int4(1, group.unwrap_or_default())];
         let epoch = Table::open(c"index_groups").find(&group, |row| row.named::<i64>(c"epoch")).flatten();
-        return Some(epoch.unwrap_or(0) as u64);
+        return Some(Namespace { epoch: epoch.unwrap_or(0) as u64, umask: umask.unwrap_or(UMASK_FIRST as i32) });
     }
-    EPOCH.with(|s| s.rows(&[value(ns)], |row| row.get::<i64>(1).unwrap_or(0) as u64)).pop()
+    let read = |row: &Row| Namespace {
+        epoch: row.get::<i64>(1).unwrap_or(0) as u64,
+        umask: row.get::<i32>(2).unwrap_or(UMASK_FIRST as i32),
+    };
+    NAMESPACE.with(|s| s.rows(&[value(ns)], read)).pop()
 }
 
 /// The same; on Citus it may be up to a second old. That is safe: a namespace removed since then has left a tombstone
 /// for each directory, and a raised epoch waits for the end of lookup leases, which are longer. Only within
 /// `Spi::connect`.
-pub fn recent_epoch_of(ns: i64) -> Option<u64> {
+pub fn recent_namespace_of(ns: i64) -> Option<Namespace> {
     if !is_distributed() {
-        return epoch_of(ns);
+        return namespace_of(ns);
     }
     let now_us = clock_us();
-    let known = EPOCHS.with_borrow(|epochs| epochs.get(&ns).copied());
-    if let Some((epoch, read_us)) = known
-        && (0..EPOCH_AGE_MAX_US).contains(&(now_us - read_us))
+    let known = NAMESPACES.with_borrow(|known| known.get(&ns).copied());
+    if let Some((namespace, read_us)) = known
+        && (0..NAMESPACE_AGE_MAX_US).contains(&(now_us - read_us))
     {
-        return Some(epoch);
+        return Some(namespace);
     }
-    let epoch = epoch_of(ns)?;
-    EPOCHS.with_borrow_mut(|epochs| {
-        if epochs.len() >= EPOCHS_CACHED_MAX {
-            epochs.clear();
+    let namespace = namespace_of(ns)?;
+    NAMESPACES.with_borrow_mut(|known| {
+        if known.len() >= NAMESPACES_CACHED_MAX {
+            known.clear();
         }
-        epochs.insert(ns, (epoch, now_us));
+        known.insert(ns, (namespace, now_us));
     });
-    Some(epoch)
+    Some(namespace)
 }
 
 /// Checks a lease. Without one, the id was resolved in this transaction, which must be young enough.
@@ -112,7 +129,7 @@ fn lineage() -> String {
 #[pg_extern(volatile, security_definer)]
 #[search_path(pg_catalog, pg_temp)]
 fn lease(ns: Option<i64>) -> Option<String> {
-    let epoch = ns.and_then(|ns| Spi::connect_mut(|_| epoch_of(ns)))?;
+    let epoch = ns.and_then(|ns| Spi::connect_mut(|_| namespace_of(ns)))?.epoch;
     let lease = Lease { deadline_us: clock_us() + LEASE_US, lineage: lineage_of_node(), epoch: Epoch(epoch) };
     Some(lease.to_string())
 }
@@ -122,6 +139,6 @@ fn lease(ns: Option<i64>) -> Option<String> {
 #[pg_extern(volatile)]
 fn lease_fault(ns: Option<i64>, lease: Option<&str>) -> Fault {
     // Another check reports a namespace that does not exist.
-    let epoch = ns.and_then(|ns| Spi::connect_mut(|_| epoch_of(ns)))?;
+    let epoch = ns.and_then(|ns| Spi::connect_mut(|_| namespace_of(ns)))?.epoch;
     check(lease, epoch).err().map(sqlstate)
 }

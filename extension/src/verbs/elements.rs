@@ -85,18 +85,30 @@ pub struct Columns<'a> {
     hash: Vec<Option<i64>>,
     /// Empty if all ids were resolved in this transaction.
     lease: Vec<Option<&'a str>>,
+    /// Empty if the principals are the callers.
+    caller: Vec<Option<&'a str>>,
+    /// Empty if no lookup has found the directories' permissions.
+    parent: Vec<Option<&'a str>>,
 }
 
 /// The text arrays that [`Columns`] borrows from.
 pub struct Texts<'a> {
     name: Array<'a, &'a str>,
     lease: Option<Array<'a, &'a str>>,
+    caller: Option<Array<'a, &'a str>>,
+    parent: Option<Array<'a, &'a str>>,
 }
 
 impl Texts<'_> {
     /// `None` if the names are NULL.
     pub fn of(call: &Arguments, of: &EntryArguments) -> Option<Self> {
-        Some(Self { name: texts(call, of.name)?, lease: texts(call, of.verb.lease) })
+        let optional = |argument| texts(call, argument);
+        Some(Self {
+            name: texts(call, of.name)?,
+            lease: optional(of.verb.lease),
+            caller: optional(of.verb.caller),
+            parent: optional(of.verb.parent),
+        })
     }
 }
 
@@ -114,6 +126,8 @@ pub struct Element<'a> {
     pub request: pgrx::Uuid,
     pub hash: i64,
     pub lease: Option<&'a str>,
+    pub caller: Option<&'a str>,
+    pub parent: Option<&'a str>,
 }
 
 impl<'a> Element<'a> {
@@ -121,6 +135,11 @@ impl<'a> Element<'a> {
     pub fn stem(&self) -> &'a str {
         stem(self.name)
     }
+}
+
+/// The texts of an array; none if the array is NULL.
+fn all<'a, 't: 'a>(texts: &'a Option<Array<'t, &'t str>>) -> Vec<Option<&'a str>> {
+    texts.iter().flat_map(|texts| texts.iter()).collect()
 }
 
 impl<'a> Columns<'a> {
@@ -137,12 +156,14 @@ impl<'a> Columns<'a> {
             mode: values(call, of.mode)?,
             request: values(call, of.verb.request)?,
             hash: values(call, of.verb.hash)?,
-            lease: texts.lease.iter().flat_map(|leases| leases.iter()).collect(),
+            lease: all(&texts.lease),
+            caller: all(&texts.caller),
+            parent: all(&texts.parent),
         })
     }
 
-    /// Whether all arrays, including the verb's `others`, are as long as the names, and not too long. Leases may be
-    /// missing.
+    /// Whether all arrays, including the verb's `others`, are as long as the names, and not too long. The last
+    /// three may be missing.
     pub fn have_equal_lengths<const N: usize>(&self, others: [usize; N]) -> bool {
         let lengths = [
             self.principal.len(),
@@ -155,8 +176,20 @@ impl<'a> Columns<'a> {
             self.request.len(),
             self.hash.len(),
         ];
-        let leases = Some(self.lease.len()).filter(|leases| *leases > 0);
-        shape_error(self.name.len(), lengths.into_iter().chain(others).chain(leases)).is_none()
+        let optional =
+            [self.lease.len(), self.caller.len(), self.parent.len()].into_iter().filter(|length| *length > 0);
+        shape_error(self.name.len(), lengths.into_iter().chain(others).chain(optional)).is_none()
+    }
+
+    /// Takes away the mode bits that nothing new gets in the elements' namespaces; answers the modes that are left.
+    pub fn mask_modes(&mut self, mut umask_of: impl FnMut(i64) -> i32) -> Vec<Option<i32>> {
+        for (mode, ns) in self.mode.iter_mut().zip(&self.ns) {
+            // A mode that is out of range stays so, and is refused.
+            if let (Some(mode @ 0..), Some(ns)) = (mode, ns) {
+                *mode &= !umask_of(*ns);
+            }
+        }
+        self.mode.clone()
     }
 
     pub fn element(&self, at: usize) -> Option<Element<'a>> {
@@ -172,6 +205,8 @@ impl<'a> Columns<'a> {
             request: self.request[at]?,
             hash: self.hash[at].unwrap_or(0),
             lease: self.lease.get(at).copied().flatten(),
+            caller: self.caller.get(at).copied().flatten(),
+            parent: self.parent.get(at).copied().flatten(),
         };
         let in_range = element.pid >= ID_MIN && element.owner >= 0 && element.grp >= 0;
         (in_range && (0..=MODE_MAX as i32).contains(&element.mode)).then_some(element)

@@ -10,7 +10,7 @@ use std::ffi::CStr;
 
 use pgrx::{pg_sys, prelude::*};
 
-use super::elements::EntryArguments;
+use super::{elements::EntryArguments, fast_path::Made};
 use crate::postgres::call::{Arguments, call_step, nullable, prepare};
 
 const INT8S: pg_sys::Oid = pg_sys::INT8ARRAYOID;
@@ -20,12 +20,12 @@ const TEXTS: pg_sys::Oid = pg_sys::TEXTARRAYOID;
 pub struct Verb {
     pub arguments: EntryArguments,
     /// The SQL function for all other cases. It has the verb's arguments and two more: the numbers of the elements made
-    /// here (NULL if the fast path did not begin), and the fault that kept it from beginning, if any.
+    /// here (NULL if the fast path did not begin), and the fault that kept it from beginning, if any. The modes that it gets
+    /// are less what the namespaces take away, if the fast path began.
     pub fallback: &'static CStr,
     pub fallback_types: &'static [pg_sys::Oid],
-    /// Makes new entries and returns the numbers of the elements made, from 1. `None` if it did not begin because the
-    /// arrays do not fit.
-    pub fast_path: fn(&Arguments) -> Option<Vec<i32>>,
+    /// Makes new entries. `None` if it did not begin because the arrays do not fit.
+    pub fast_path: fn(&Arguments) -> Option<Made>,
 }
 
 impl Verb {
@@ -54,18 +54,18 @@ impl Verb {
         }
         let Some(made) = (self.fast_path)(call) else { return Some(self.prepare_fallback(call, None, None)) };
         let ids: Option<Array<i64>> = call.get(id.place());
-        let is_all = ids.as_ref().is_some_and(|ids| ids.len() == made.len());
+        let is_all = ids.as_ref().is_some_and(|ids| ids.len() == made.numbers.len());
         if !is_all || call_step(c"placement_fault", &[INT8S], &[pids]).is_some() {
             return Some(self.prepare_fallback(call, Some(made), None));
         }
-        answer(call, &made, &ids);
+        answer(call, &made.numbers, &ids);
         None
     }
 
     fn prepare_fallback(
         &self,
         call: &Arguments,
-        made: Option<Vec<i32>>,
+        made: Option<Made>,
         fault: Option<String>,
     ) -> pg_sys::FunctionCallInfo {
         let fallback = prepare(self.fallback, self.fallback_types);
@@ -76,7 +76,11 @@ impl Verb {
             for at in 0..count {
                 *arguments.add(at) = call.raw(at);
             }
-            *arguments.add(count) = nullable(made.into_datum());
+            let (numbers, modes) = made.map(|made| (made.numbers, made.modes)).unzip();
+            if let Some(modes) = modes {
+                *arguments.add(self.arguments.mode.place()) = nullable(modes.into_datum());
+            }
+            *arguments.add(count) = nullable(numbers.into_datum());
             *arguments.add(count + 1) = nullable(fault.into_datum());
             (*fallback).context = (*call.0).context;
             (*fallback).resultinfo = (*call.0).resultinfo;

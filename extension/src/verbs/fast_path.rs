@@ -6,16 +6,17 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, hash_map::Entry};
 
-use mantle_types::name::check_name;
+use mantle_types::{Permission, name::check_name};
 
 use super::{elements::Element, tables::Tables};
 use crate::{
-    postgres::probe::Probe,
+    postgres::{probe::Probe, row::Row},
     steps::{
+        access::{caller_of, known, recorded},
         counts::{Delta, add},
         id_blocks::is_recorded,
         key::entry_key,
-        lease::{self, recent_epoch_of},
+        lease::{self, Namespace, recent_namespace_of},
         request_age::is_fresh,
     },
 };
@@ -23,15 +24,23 @@ use crate::{
 /// What a call has read and done so far.
 #[derive(Default)]
 pub struct Batch<'a> {
-    /// Namespaces that exist, and the epochs of their index groups.
-    namespaces: HashMap<i64, u64>,
-    /// Directories without a tombstone. The latch prevents a new one.
-    live: HashSet<i64>,
+    /// Namespaces that exist.
+    namespaces: HashMap<i64, Namespace>,
+    /// Directories without a tombstone, and their permissions that were changed (P56). The latch keeps both as they are.
+    live: HashMap<i64, Option<Permission>>,
     /// The entries made, by directory and name without slash.
     entries: HashSet<(i64, &'a str)>,
     /// The numbers of the elements made, from 1.
     pub made: Vec<i32>,
     pub deltas: BTreeMap<i64, Delta>,
+}
+
+/// What a fast path has done.
+pub struct Made {
+    /// The numbers of the elements made, from 1.
+    pub numbers: Vec<i32>,
+    /// The modes of all elements, less what their namespaces take away.
+    pub modes: Vec<Option<i32>>,
 }
 
 impl<'a> Batch<'a> {
@@ -40,32 +49,52 @@ impl<'a> Batch<'a> {
         if check_name(element.stem()).is_err() || !is_recorded(element.id) || !is_fresh(&element.request) {
             return false;
         }
-        let epoch = match self.namespaces.entry(element.ns) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(unknown) => match recent_epoch_of(element.ns) {
-                Some(epoch) => *unknown.insert(epoch),
-                None => return false,
-            },
-        };
-        lease::check(element.lease, epoch).is_ok()
+        self.namespace(element.ns).is_some_and(|namespace| lease::check(element.lease, namespace.epoch).is_ok())
     }
 
-    /// Whether the directory has no tombstone (P16), and neither an object nor a directory of this name (P29).
-    fn is_vacant(&mut self, meta: &mut Probe, element: &Element<'_>) -> bool {
-        let (pid, stem) = (element.pid, element.stem());
-        let is_live = self.live.contains(&pid) || {
-            let removed = meta.find(&entry_key(pid, "/_ATTR"), |row| row.named::<bool>(c"removed")).flatten();
-            removed != Some(true) && self.live.insert(pid)
+    fn namespace(&mut self, ns: i64) -> Option<Namespace> {
+        match self.namespaces.entry(ns) {
+            Entry::Occupied(known) => Some(*known.get()),
+            Entry::Vacant(unknown) => recent_namespace_of(ns).map(|found| *unknown.insert(found)),
+        }
+    }
+
+    /// The mode bits that nothing new gets in a namespace; none where there is no namespace, and so nothing is made.
+    pub fn umask_of(&mut self, ns: i64) -> i32 {
+        self.namespace(ns).map_or(0, |namespace| namespace.umask)
+    }
+
+    /// Whether the caller may make entries in the directory, which has no tombstone (P16, P56).
+    fn is_open(&mut self, meta: &mut Probe, element: &Element<'_>) -> bool {
+        let changed = match self.live.entry(element.pid) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(unknown) => {
+                let read = |row: &_| (Row::named::<bool>(row, c"removed"), recorded(row));
+                match meta.find(&entry_key(element.pid, "/_ATTR"), read).unwrap_or_default() {
+                    (Some(true), _) => return false,
+                    (_, changed) => *unknown.insert(changed),
+                }
+            }
         };
+        let directory = changed.map_or_else(|| known(element.parent), Ok);
+        let caller = caller_of(element.principal, element.caller);
+        directory.is_ok_and(|directory| caller.is_ok_and(|caller| directory.may_create(&caller)))
+    }
+
+    /// Whether the directory has neither an object nor a directory of this name (P29).
+    fn is_vacant(&self, meta: &mut Probe, element: &Element<'_>) -> bool {
+        let (pid, stem) = (element.pid, element.stem());
         let names = [stem, &format!("{stem}/")];
-        is_live
-            && !self.entries.contains(&(pid, stem))
+        !self.entries.contains(&(pid, stem))
             && !names.into_iter().any(|name| meta.find(&entry_key(pid, name), |_| ()).is_some())
     }
 
     /// Checks everything about a new entry; if it passes, records its request.
     pub fn claim<const N: usize>(&mut self, tables: &mut Tables<N>, element: &Element<'_>, verb: &str) -> bool {
-        self.is_valid(element) && self.is_vacant(&mut tables.probe, element) && tables.record(element, verb)
+        self.is_valid(element)
+            && self.is_open(&mut tables.probe, element)
+            && self.is_vacant(&mut tables.probe, element)
+            && tables.record(element, verb)
     }
 
     pub fn count(&mut self, at: usize, element: &Element<'a>, subdirectories: i64, bytes: i64) {

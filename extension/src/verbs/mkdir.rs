@@ -8,7 +8,7 @@ use pgrx::prelude::*;
 use super::{
     elements::{Columns, Element, Texts, documents, values},
     entry::verb,
-    fast_path::Batch,
+    fast_path::{Batch, Made},
     tables::LocalTables,
 };
 use crate::{
@@ -28,16 +28,17 @@ verb!(mkdir, MKDIR, c"mkdir_fallback", mantle_mkdir, pg_finfo_mantle_mkdir);
 
 /// Makes the new directories of a batch; returns the numbers of those made, from 1. If these are all, it also adds to
 /// the counts and emits the message; otherwise the fallback does both for the whole batch.
-fn fast_path(call: &Arguments) -> Option<Vec<i32>> {
+fn fast_path(call: &Arguments) -> Option<Made> {
     let texts = Texts::of(call, &MKDIR.arguments)?;
-    let columns = Columns::of(call, &texts, &MKDIR.arguments)?;
+    let mut columns = Columns::of(call, &texts, &MKDIR.arguments)?;
     let (explicit, user_metadata) = (values(call, mkdir::EXPLICIT)?, documents(call, mkdir::USER_METADATA)?);
     if !columns.have_equal_lengths([explicit.len(), user_metadata.len()]) {
         return None;
     }
     let mut batch = Batch::default();
     let mut made = Vec::new();
-    Spi::connect_mut(|_| {
+    let modes = Spi::connect_mut(|_| {
+        let modes = columns.mask_modes(|ns| batch.umask_of(ns));
         let mut local = LocalTables::new(COLUMNS);
         for (at, (explicit, user_metadata)) in explicit.into_iter().zip(user_metadata).enumerate() {
             let Some((e, explicit)) = columns.element(at).zip(explicit) else { continue };
@@ -56,8 +57,9 @@ fn fast_path(call: &Arguments) -> Option<Vec<i32>> {
             local.count(&batch.deltas);
             emit(&made.iter().map(put).collect::<Vec<_>>());
         }
+        modes
     });
-    Some(batch.made)
+    Some(Made { numbers: batch.made, modes })
 }
 
 fn put(e: &Element<'_>) -> DirectoryOp {

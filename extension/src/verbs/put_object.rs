@@ -11,7 +11,7 @@ use pgrx::prelude::*;
 use super::{
     elements::{self, Columns, Texts, documents, values},
     entry::verb,
-    fast_path::Batch,
+    fast_path::{Batch, Made},
     tables::LocalTables,
 };
 use crate::postgres::{call::Arguments, clock::now, row::values as column_values};
@@ -23,9 +23,9 @@ verb!(put_object, PUT_OBJECT, c"put_object_fallback", mantle_put_object, pg_finf
 
 /// Makes the new objects of a batch; returns the numbers of those made, from 1. If these are all, it also adds to the
 /// counts; otherwise the fallback does that for the whole batch.
-fn fast_path(call: &Arguments) -> Option<Vec<i32>> {
+fn fast_path(call: &Arguments) -> Option<Made> {
     let texts = Texts::of(call, &PUT_OBJECT.arguments)?;
-    let columns = Columns::of(call, &texts, &PUT_OBJECT.arguments)?;
+    let mut columns = Columns::of(call, &texts, &PUT_OBJECT.arguments)?;
     let text = |argument| elements::texts(call, argument);
     let (size, user_metadata) = (values(call, put_object::SIZE)?, documents(call, put_object::USER_METADATA)?);
     let (etag, content_type) = (text(put_object::ETAG)?, text(put_object::CONTENT_TYPE)?);
@@ -37,7 +37,8 @@ fn fast_path(call: &Arguments) -> Option<Vec<i32>> {
     let (mut etag, mut content_type, mut locator) = (etag.iter(), content_type.iter(), locator.iter());
     let (mut user_metadata, mut condition) = (user_metadata.into_iter(), condition.iter());
     let mut batch = Batch::default();
-    Spi::connect_mut(|_| {
+    let modes = Spi::connect_mut(|_| {
+        let modes = columns.mask_modes(|ns| batch.umask_of(ns));
         let mut local = LocalTables::new(COLUMNS);
         for (at, size) in size.into_iter().enumerate() {
             let (etag, content_type, locator) =
@@ -62,6 +63,7 @@ fn fast_path(call: &Arguments) -> Option<Vec<i32>> {
         if batch.made.len() == columns.name.len() {
             local.count(&batch.deltas);
         }
+        modes
     });
-    Some(batch.made)
+    Some(Made { numbers: batch.made, modes })
 }

@@ -34,6 +34,7 @@ fn entry(name: &str) -> Entry {
         locator: None,
         created: None,
         modified: None,
+        is_closed: false,
     }
 }
 

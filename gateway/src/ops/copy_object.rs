@@ -116,7 +116,7 @@ impl Gateway {
             let found = self.source_of_copy(call, source).await?;
             accept(&found.entry)?;
             let parent = self.make_parents(call, namespace, parents, None).await?;
-            parent.directory.check_change(&call.caller)?;
+            self.check_put(call, &parent.directory, name).await?;
             self.admit_key(parent.directory.ns, &path).await?;
             let Some(checksum) = self.known_checksum(&found.entry, copy, &mut computed, &mut restarts).await? else {
                 continue;
@@ -137,6 +137,7 @@ impl Gateway {
                         content_type,
                         user_metadata,
                         precondition: &copy.precondition,
+                        caller: &call.caller,
                     };
                     self.store.copy_object(claim, &new).await
                 })
@@ -246,7 +247,7 @@ impl Gateway {
                 "a key that ends in a slash names a directory, which has no bytes",
             ));
         }
-        let found = self.stat(call, namespace, key, Naming::Exact).await.map_err(|e| match e.code() {
+        let found = self.find(call, namespace, key, Naming::Exact).await.map_err(|e| match e.code() {
             ErrorCode::ParentIsObject => Error::new(ErrorCode::NotFound, e.detail()),
             _ => e,
         })?;

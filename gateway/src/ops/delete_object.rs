@@ -91,7 +91,7 @@ impl Gateway {
             parent.check_change(&call.caller)?;
             let only = self.only_to_delete(call, namespace, key, condition).await?;
             let (claim, old) = (call.claim(parent.ns, hash), DeleteObject { name: name.to_owned(), only });
-            match self.store.delete_object.run(claim, parent.leased_partition(), old).await {
+            match self.store.delete_object.run(claim, &call.caller, parent.leased_partition(), old).await {
                 Ok(written) => {
                     self.delete_replaced(&written).await;
                     return Ok(());

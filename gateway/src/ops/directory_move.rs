@@ -43,7 +43,7 @@ enum Outcome {
 }
 
 impl DirectoryMove<'_> {
-    fn request(&self, lock_ms: u32) -> RenameRequest {
+    fn request(&self, lock_ms: u32, below: Vec<DirectoryId>) -> RenameRequest {
         let owned = |path: &Path<'_>| path.components().iter().map(|c| (*c).to_owned()).collect();
         RenameRequest {
             request: self.call.claim(NamespaceId(0), self.hash).key(),
@@ -54,6 +54,7 @@ impl DirectoryMove<'_> {
             lock_ms,
             overwrite: self.overwrite,
             remove: self.destination.is_none(),
+            below,
         }
     }
 }
@@ -111,7 +112,11 @@ impl Gateway {
     async fn try_move(&self, change: &DirectoryMove<'_>, added: &mut Option<KeySize>) -> Result<Outcome> {
         let DirectoryMove { call, namespace, hash, .. } = *change;
         let start = self.index.resolution_start(namespace).await?;
-        let prepared = match self.index.prepare_rename(change.request(self.limits.rename_lock_ms)).await {
+        let below = match change.destination {
+            Some(_) => Vec::new(),
+            None => self.directories_to_remove(call, namespace, change.source).await?,
+        };
+        let prepared = match self.index.prepare_rename(change.request(self.limits.rename_lock_ms, below)).await {
             Ok(prepared) => prepared,
             Err(e) if matches!(e.code(), ErrorCode::NotFound | ErrorCode::NamespaceNotFound) => {
                 return self.check_missing(change, e).await;
@@ -167,12 +172,15 @@ impl Gateway {
                     destination_name: &name(destination),
                     replaced: prepared.replaced,
                     prepare,
+                    caller: &change.call.caller,
                 };
                 self.store.rename_directory(claim, rename).await
             }
             None => {
                 let operation = operation_id(change.call, source_id.into());
-                self.store.remove_tree(claim, RemoveTree { source, source_name, source_id, prepare, operation }).await
+                let caller = &change.call.caller;
+                let remove = RemoveTree { source, source_name, source_id, prepare, operation, caller };
+                self.store.remove_tree(claim, remove).await
             }
         }
     }

@@ -1,6 +1,6 @@
 //! get_object: reads the metadata, then the bytes that it names.
 
-use mantle_types::{Error, ErrorCode, Result, permission::Access};
+use mantle_types::{Error, ErrorCode, Result};
 
 use super::{
     object_bytes::ByteStream,
@@ -17,7 +17,7 @@ const BYTES_MISSING: &str = "mantle_gateway_bytes_missing_total";
 
 /// An error unless the caller may read the bytes.
 pub(super) fn may_read(call: &Call, entry: &Entry) -> Result<()> {
-    match entry.permission.allows(&call.caller, Access::Read) {
+    match entry.permission.may_read(&call.caller) {
         true => Ok(()),
         false => Err(Error::new(ErrorCode::AccessDenied, "the caller may not read the object")),
     }
@@ -26,7 +26,7 @@ pub(super) fn may_read(call: &Call, entry: &Entry) -> Result<()> {
 impl Gateway {
     /// The object, or the explicit directory, at a key that the caller may read.
     pub async fn head_object(&self, call: &Call, namespace: &str, key: &str) -> Result<Entry> {
-        let Found { entry, .. } = self.stat(call, namespace, key, Naming::Exact).await.map_err(|e| match e.code() {
+        let Found { entry, .. } = self.find(call, namespace, key, Naming::Exact).await.map_err(|e| match e.code() {
             // S3 has no entries below an object, so the key does not exist.
             ErrorCode::ParentIsObject => Error::new(ErrorCode::NotFound, e.detail()),
             _ => e,

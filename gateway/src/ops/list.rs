@@ -1,6 +1,6 @@
 //! list: one page of a directory's children, in key order.
 
-use mantle_types::{Result, name::Path, permission::Access};
+use mantle_types::{Result, name::Path};
 
 use super::locate::Purpose;
 use crate::{
@@ -24,11 +24,12 @@ impl Gateway {
     ) -> Result<Children> {
         let path = Path::parse(key)?;
         let directory = self.locate(&call.caller, namespace, path.components(), Purpose::Lookup).await?;
-        directory.check(&call.caller, Access::Read)?;
+        directory.check_list(&call.caller)?;
         let mut entries =
             self.store.list(Listed::Children, directory.ns, directory.pid(), start_after, "", limit + 1).await?;
         let truncated = entries.len() > limit;
         entries.truncate(limit);
+        let entries = entries.into_iter().map(|entry| entry.shown_to(&call.caller)).collect();
         Ok(Children { entries, truncated })
     }
 }

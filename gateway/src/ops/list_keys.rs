@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use mantle_types::{Caller, ErrorCode, Result, name::Path, permission::Access};
+use mantle_types::{Caller, ErrorCode, Result, name::Path};
 
 use super::{
     directory_name,
     locate::{Located, Purpose, Reached},
-    may_list,
 };
 use crate::{
     app::{Call, Gateway},
@@ -31,12 +30,13 @@ struct Subtree<'a> {
 impl Source for Subtree<'_> {
     async fn children(&self, _directory: &str, after: Option<&str>, prefix: &str, limit: usize) -> Result<Vec<Entry>> {
         let Located { ns, .. } = self.directory;
-        self.gateway.store.list(Listed::Filled, ns, self.directory.pid(), after, prefix, limit).await
+        let found = self.gateway.store.list(Listed::Filled, ns, self.directory.pid(), after, prefix, limit).await?;
+        Ok(found.into_iter().map(|entry| entry.shown_to(self.caller)).collect())
     }
 
     async fn marker(&self, _directory: &str) -> Result<Option<Entry>> {
         let found = self.gateway.store.stat(self.base.ns, &[(self.base.pid(), &self.name)]).await?;
-        Ok(found.into_iter().flatten().find(|entry| entry.explicit))
+        Ok(found.into_iter().flatten().find(|entry| entry.explicit).map(|entry| entry.shown_to(self.caller)))
     }
 
     async fn tree(&self, after: Option<&str>, prefix: &str, limit: usize) -> Result<Run> {
@@ -51,6 +51,7 @@ impl Source for Subtree<'_> {
         for entry in &mut entries {
             entry.name.insert_str(0, self.base_key);
         }
+        let entries: Vec<Entry> = entries.into_iter().map(|entry| entry.shown_to(self.caller)).collect();
         let resume = entries.last().filter(|_| entries.len() == limit).map(|entry| entry.name.clone());
         self.hide(Run { entries, resume }).await
     }
@@ -81,7 +82,7 @@ impl Subtree<'_> {
         let mut hidden: BTreeSet<String> = BTreeSet::new();
         for (key, reached) in keys.into_iter().zip(found) {
             let allowed = match reached {
-                Ok(Reached::All(directory)) => may_list(&directory.permission, self.caller),
+                Ok(Reached::All(directory)) => directory.permission.may_list(self.caller),
                 // Moved or removed after the entries were read.
                 Ok(Reached::Part { .. }) => false,
                 Err(e) if e.code() == ErrorCode::AccessDenied => false,
@@ -121,7 +122,7 @@ impl Gateway {
         let (Some(base), Some(directory)) = (found.first().copied(), found.last().copied()) else {
             return Err(ErrorCode::Internal.into());
         };
-        directory.check(&call.caller, Access::Read)?;
+        directory.check_list(&call.caller)?;
         let name = if name.is_empty() { String::new() } else { directory_name(name) };
         let caller = &call.caller;
         list(&Subtree { gateway: self, caller, namespace, directory_key, base_key, base, name, directory }, query).await

@@ -32,7 +32,7 @@ impl Located {
 
     /// The partition and its lease, for a change.
     pub fn leased_partition(&self) -> LeasedPartition {
-        LeasedPartition { pid: self.pid(), lease: self.lease }
+        LeasedPartition { pid: self.pid(), lease: self.lease, permission: Some(self.permission) }
     }
 
     /// An error unless the caller has this access.
@@ -46,7 +46,13 @@ impl Located {
         Err(Error::new(ErrorCode::AccessDenied, format!("the caller may not {verb} the directory")))
     }
 
-    /// An error unless the caller may create, remove and replace entries here.
+    /// An error unless the caller may see the entries here, with their attributes.
+    pub fn check_list(&self, caller: &Caller) -> Result<()> {
+        self.check(caller, Access::Read)?;
+        self.check(caller, Access::Search)
+    }
+
+    /// An error unless the caller may create and remove entries here.
     pub fn check_change(&self, caller: &Caller) -> Result<()> {
         self.check(caller, Access::Search)?;
         self.check(caller, Access::Write)

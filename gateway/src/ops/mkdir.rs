@@ -56,7 +56,7 @@ impl Gateway {
                         explicit: true,
                         user_metadata: options.user_metadata.clone(),
                     };
-                    self.store.mkdir.submit(claim, directory.leased_partition(), new)
+                    self.store.mkdir.submit(claim, &call.caller, directory.leased_partition(), new)
                 })
                 .await?;
             match code {
@@ -105,7 +105,7 @@ impl Gateway {
     /// Replaces the metadata of a directory that exists, as a step of the request.
     async fn replace_metadata(&self, call: &Call, namespace: &str, key: &str, new: Option<Value>) -> Result<()> {
         let empty = || Value::Object(Map::new());
-        let old = self.stat(call, namespace, key, Naming::Either).await?.entry.user_metadata.unwrap_or_else(empty);
+        let old = self.find(call, namespace, key, Naming::Either).await?.entry.user_metadata.unwrap_or_else(empty);
         let mut new = new.unwrap_or_else(empty);
         if old == new {
             return Ok(());

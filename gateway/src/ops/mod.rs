@@ -27,13 +27,6 @@ pub mod sweep;
 pub mod uploads;
 pub mod usage;
 
-use mantle_types::{Caller, Permission, permission::Access};
-
-/// Whether the caller may list the entries of a directory: read and search it.
-fn may_list(directory: &Permission, caller: &Caller) -> bool {
-    directory.allows(caller, Access::Read) && directory.allows(caller, Access::Search)
-}
-
 /// A directory's name in the database.
 fn directory_name(name: &str) -> String {
     format!("{name}/")

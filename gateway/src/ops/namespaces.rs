@@ -4,7 +4,7 @@ use mantle_types::{Error, ErrorCode, GroupId, NamespaceId, Result, name::check_n
 
 use super::locate::Purpose;
 use crate::{
-    app::{Call, DIRECTORY_MODE, Gateway},
+    app::{Call, Gateway, ROOT_MODE},
     hash::RequestHash,
     store::{Namespace, no_namespace},
 };
@@ -19,16 +19,33 @@ pub enum Creation {
     Existing(NamespaceId),
 }
 
+/// What a new namespace has of its own; `None` is the default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NewNamespace {
+    /// The index group that serves it; by default PostgreSQL's first.
+    pub group: Option<GroupId>,
+    /// Of its root; by default only the owner sees what is in it.
+    pub mode: Option<u16>,
+    /// The mode bits that nothing new in it gets; by default all of group and others.
+    pub umask: Option<u16>,
+}
+
 impl Gateway {
-    /// Creates a namespace, in PostgreSQL's default index group unless one is given.
-    pub async fn create_namespace(&self, call: &Call, name: &str, group: Option<GroupId>) -> Result<Creation> {
+    /// Creates a namespace.
+    pub async fn create_namespace(&self, call: &Call, name: &str, new: &NewNamespace) -> Result<Creation> {
         check_namespace_name(name)?;
         if RESERVED.contains(&name) {
             let detail = format!("`{name}` is a path of the service itself");
             return Err(Error::new(ErrorCode::InvalidNamespaceName, detail));
         }
         let hash = RequestHash::new("create_namespace", name, "");
-        let hash = if let Some(group) = group { hash.part(group.0.to_le_bytes()) } else { hash };
+        let hash = if let Some(group) = new.group { hash.part(group.0.to_le_bytes()) } else { hash };
+        let modes = [new.mode, new.umask];
+        let hash = if modes == [None; 2] {
+            hash
+        } else {
+            modes.iter().fold(hash, |hash, mode| hash.optional(mode.map(u16::to_le_bytes)))
+        };
         let claim = call.claim(NamespaceId(0), hash.finish());
         if call.client_key
             && let Some(written) = self.store.replay_namespace(claim).await?
@@ -36,9 +53,12 @@ impl Gateway {
             self.index.await_written(name, claim.key(), &written).await?;
             return Ok(Creation::Created(NamespaceId(written.id.0)));
         }
-        let permission = call.permission(DIRECTORY_MODE);
+        let permission = call.permission(new.mode.unwrap_or(ROOT_MODE));
         let (code, written) = self
-            .with_new_id(|id| self.store.create_namespace(claim, name, NamespaceId(id.0), permission, group))
+            .with_new_id(|id| {
+                let id = NamespaceId(id.0);
+                self.store.create_namespace(claim, name, id, permission, new.umask, new.group)
+            })
             .await?;
         match code {
             None => {
@@ -50,6 +70,12 @@ impl Gateway {
             }
             Some(code) => Err(code.into()),
         }
+    }
+
+    /// Changes the mode bits that nothing new in a namespace gets. What is there keeps its mode.
+    pub async fn set_umask(&self, call: &Call, name: &str, umask: u16) -> Result<()> {
+        check_namespace_name(name)?;
+        self.store.set_umask(call.caller.uid, name, umask).await
     }
 
     pub async fn delete_namespace(&self, call: &Call, name: &str) -> Result<()> {

@@ -10,7 +10,7 @@ use super::{
     restarts::Restarts,
 };
 use crate::{
-    app::{Call, DIRECTORY_MODE, Gateway},
+    app::{Call, DIRECTORY_MODE, Gateway, OWN_DIRECTORY_MODE},
     hash::RequestHash,
     store::{NewDirectory, Written},
 };
@@ -82,12 +82,16 @@ impl Gateway {
             .with_new_id(|id| {
                 let (name, id) = (name.clone(), id.as_directory());
                 let new = NewDirectory { name, id, permission, explicit: false, user_metadata: None };
-                self.store.mkdir.submit(claim, parent.leased_partition(), new)
+                self.store.mkdir.submit(claim, &call.caller, parent.leased_partition(), new)
             })
             .await?;
         let located = |id: EntryId, permission| self.located(&start, parent.ns, id.as_directory(), permission);
         match code {
-            None => Ok(Level::Made(located(written.id, permission), claim.key(), written)),
+            // Its own class decides for its maker, so the bits of others do not matter here.
+            None => {
+                let made = located(written.id, call.permission(OWN_DIRECTORY_MODE));
+                Ok(Level::Made(made, claim.key(), written))
+            }
             Some(ErrorCode::AlreadyExists) => {
                 let found = self.store.stat(parent.ns, &[(parent.pid(), &name)]).await?;
                 match found.into_iter().flatten().next() {

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::Stream;
-use mantle_types::{Error, ErrorCode, Result, name::Path};
+use mantle_types::{Error, ErrorCode, Result, name::Path, permission::Access};
 use serde_json::Value;
 
 use super::{
-    locate::{Purpose, Reached, whole},
+    locate::{Located, Purpose, Reached, whole},
     restarts::Restarts,
 };
 use crate::{
@@ -68,7 +68,11 @@ impl Gateway {
                     whole(reached, parents, true).map_err(UploadError::Store)?;
                 }
                 let (Reached::All(directory) | Reached::Part { deepest: directory, .. }) = reached;
-                directory.check_change(&call.caller).map_err(UploadError::Store)?;
+                match (reached, path.split_last()) {
+                    (Reached::All(_), Some((name, _))) => self.check_put(call, &directory, name).await,
+                    _ => directory.check_change(&call.caller),
+                }
+                .map_err(UploadError::Store)?;
                 Some(reached)
             }
         };
@@ -143,7 +147,7 @@ impl Gateway {
         let mut restarts = Restarts::default();
         loop {
             let parent = self.make_parents(call, namespace, parents, reached.take()).await?;
-            parent.directory.check_change(&call.caller)?;
+            self.check_put(call, &parent.directory, name).await?;
             self.admit_key(parent.directory.ns, &path).await?;
             let partition = self.before_swept(&stored, parent.directory.leased_partition())?;
             let claim = call.claim(parent.directory.ns, hash);
@@ -160,7 +164,7 @@ impl Gateway {
                         locator: stored.locator.clone(),
                         precondition: put.precondition.clone(),
                     };
-                    self.store.put_object.submit(claim, partition, new)
+                    self.store.put_object.submit(claim, &call.caller, partition, new)
                 })
                 .await;
             match answer.and_then(accepted) {
@@ -182,6 +186,18 @@ impl Gateway {
                 }
                 Err(e) => restarts.after(self, e).await?,
             }
+        }
+    }
+
+    /// An error if the caller may surely not put an object of this name: neither make one nor replace the one that is there.
+    /// The verb decides, under its latch.
+    pub(super) async fn check_put(&self, call: &Call, directory: &Located, name: &str) -> Result<()> {
+        let Err(refusal) = directory.check_change(&call.caller) else { return Ok(()) };
+        directory.check(&call.caller, Access::Search)?;
+        let found = self.store.stat(directory.ns, &[(directory.pid(), name)]).await?;
+        match found.into_iter().flatten().next() {
+            Some(object) if directory.permission.may_replace(&call.caller, &object.permission) => Ok(()),
+            _ => Err(refusal),
         }
     }
 

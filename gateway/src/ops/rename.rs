@@ -33,7 +33,7 @@ impl Gateway {
         }
         if source == destination {
             // Onto itself: nothing to do, if it is there.
-            return Ok(self.stat(call, namespace, &rename.source, Naming::Exact).await?.entry.id);
+            return Ok(self.find(call, namespace, &rename.source, Naming::Exact).await?.entry.id);
         }
         let hash = RequestHash::new("rename", namespace, &rename.source)
             .part(&rename.destination)

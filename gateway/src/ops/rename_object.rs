@@ -37,11 +37,12 @@ impl Gateway {
             destination_parent.check_change(&call.caller)?;
             self.admit_key(destination_parent.ns, destination).await?;
             let rename = RenameObject {
-                source_pid: source_parent.pid(),
+                source: source_parent.leased_partition(),
                 source_name,
                 destination: destination_parent.leased_partition(),
                 destination_name,
                 overwrite,
+                caller: &call.caller,
             };
             match self.store.rename_object(call.claim(source_parent.ns, hash), rename).await {
                 Ok(written) => {

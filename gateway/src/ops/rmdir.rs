@@ -54,7 +54,7 @@ impl Gateway {
             let claim = call.claim(parent.ns, hash);
             let awaited = self.index.begin_await(namespace, claim.key());
             let old = Rmdir { name: directory_name(name), id: directory.id };
-            match self.store.rmdir.run(claim, parent.leased_partition(), old).await {
+            match self.store.rmdir.run(claim, &call.caller, parent.leased_partition(), old).await {
                 Ok(written) => return awaited.acknowledge(&written).await,
                 // For example, another directory has taken its place since the lookup.
                 Err(e) => restarts.after(self, e).await?,
@@ -93,14 +93,14 @@ impl Gateway {
     async fn make_implicit(&self, call: &Call, namespace: &str, key: &str, hash: i64) -> Result<()> {
         let mut restarts = Restarts::default();
         loop {
-            let found = self.stat(call, namespace, key, Naming::Exact).await?;
+            let found = self.find(call, namespace, key, Naming::Exact).await?;
             if !found.entry.explicit {
                 return Ok(());
             }
             let claim = call.claim(found.ns, hash);
             let set = SetAttributes { explicit: Some(false), ..SetAttributes::of(&found.entry) };
             let awaited = self.index.begin_await(namespace, claim.key());
-            match self.store.set_attributes.run(claim, found.partition, set).await {
+            match self.store.set_attributes.run(claim, &call.caller, found.partition, set).await {
                 Ok(written) => return awaited.acknowledge(&written).await,
                 // Renamed or removed since the lookup.
                 Err(e) if e.code() == ErrorCode::NotFound => restarts.again().await?,

@@ -1,7 +1,8 @@
 //! set_attributes: changes owner, group, mode and user metadata of a directory or an object. As in POSIX, the owner may
-//! change the mode, choose one of its own groups and replace the metadata; only uid 0 may change the owner.
+//! change the mode and choose one of its own groups; only uid 0 may change the owner. Whoever may write to the entry may replace
+//! its metadata. The verb decides again under its latch.
 
-use mantle_types::{Caller, EntryId, Error, ErrorCode, Result};
+use mantle_types::{Caller, EntryId, Error, ErrorCode, Result, permission::NewAttributes};
 use serde_json::Value;
 
 use super::{restarts::Restarts, stat::Naming};
@@ -22,20 +23,10 @@ pub struct Attributes {
 }
 
 fn check(caller: &Caller, entry: &Entry, new: &Attributes) -> Result<()> {
-    if caller.uid == 0 {
-        return Ok(());
-    }
-    let refuse = |why: &str| Err(Error::new(ErrorCode::AccessDenied, why));
-    if caller.uid != entry.permission.owner {
-        return refuse("only the owner may change attributes");
-    }
-    if new.owner.is_some_and(|owner| owner != entry.permission.owner) {
-        return refuse("only uid 0 may change the owner");
-    }
-    if new.group.is_some_and(|group| group != entry.permission.group && !caller.gids.contains(&group)) {
-        return refuse("the caller is not in the new group");
-    }
-    Ok(())
+    let Attributes { owner, group, mode, ref user_metadata } = *new;
+    let new = NewAttributes { owner, group, mode, has_metadata: user_metadata.is_some() };
+    let refused = entry.permission.refuses_attributes(caller, &new);
+    refused.map_or(Ok(()), |why| Err(Error::new(ErrorCode::AccessDenied, why)))
 }
 
 impl Gateway {
@@ -52,7 +43,7 @@ impl Gateway {
         }
         let mut restarts = Restarts::default();
         loop {
-            let found = self.stat(call, namespace, key, Naming::Either).await?;
+            let found = self.find(call, namespace, key, Naming::Either).await?;
             check(&call.caller, &found.entry, new)?;
             let claim = call.claim(found.ns, hash);
             let set = SetAttributes {
@@ -62,7 +53,7 @@ impl Gateway {
                 user_metadata: new.user_metadata.clone(),
                 ..SetAttributes::of(&found.entry)
             };
-            match self.store.set_attributes.run(claim, found.partition, set).await {
+            match self.store.set_attributes.run(claim, &call.caller, found.partition, set).await {
                 Ok(written) => {
                     if found.entry.is_directory() {
                         self.index.await_written(namespace, claim.key(), &written).await?;

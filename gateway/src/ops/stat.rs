@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use mantle_types::{DirectoryId, Error, ErrorCode, NamespaceId, PartitionId, Result, name::Path, permission::Access};
+use mantle_types::{
+    Caller, DirectoryId, Error, ErrorCode, NamespaceId, PartitionId, Result, name::Path, permission::Access,
+};
 
 use super::{
     directory_name,
@@ -41,7 +43,13 @@ fn names_at<'a>(path: &Path<'a>, naming: Naming) -> Option<(Vec<&'a str>, Vec<St
 }
 
 impl Gateway {
-    pub async fn stat(&self, call: &Call, namespace: &str, key: &str, naming: Naming) -> Result<Found> {
+    /// The entry at a key, as it is shown to the caller.
+    pub async fn stat(&self, call: &Call, namespace: &str, key: &str, naming: Naming) -> Result<Entry> {
+        Ok(self.find(call, namespace, key, naming).await?.entry.shown_to(&call.caller))
+    }
+
+    /// The entry at a key, with everything that the database has of it.
+    pub(super) async fn find(&self, call: &Call, namespace: &str, key: &str, naming: Naming) -> Result<Found> {
         let path = Path::parse(key)?;
         let (ns, partition, names) = match names_at(&path, naming) {
             Some((parents, names)) => {
@@ -52,6 +60,7 @@ impl Gateway {
             None => {
                 let start = self.index.resolution_start(namespace).await?;
                 let root = self.locate(&call.caller, namespace, &[], Purpose::Lookup).await?;
+                check_root(&root, &call.caller)?;
                 let super_root = self.store.lease(&start, DirectoryId::SUPER_ROOT.sole_partition());
                 (root.ns, super_root, vec![directory_name(namespace)])
             }
@@ -98,8 +107,9 @@ impl Gateway {
         for want in wanted {
             let span = want.and_then(|(number, names, is_root)| {
                 let directory = directories[number].clone()?;
-                if !is_root {
-                    directory.check(&call.caller, Access::Search)?;
+                match is_root {
+                    true => check_root(&directory, &call.caller)?,
+                    false => directory.check(&call.caller, Access::Search)?,
                 }
                 ns = directory.ns;
                 let pid = if is_root { DirectoryId::SUPER_ROOT.sole_partition() } else { directory.pid() };
@@ -118,8 +128,14 @@ impl Gateway {
         let pick = |(span, key): (Result<std::ops::Range<usize>>, &String)| {
             span.and_then(|span| entries[span].iter_mut().find_map(Option::take).ok_or_else(|| not_found(key)))
         };
-        Ok(spans.into_iter().zip(keys).map(pick).collect())
+        let shown = |found: Result<Entry>| found.map(|entry| entry.shown_to(&call.caller));
+        Ok(spans.into_iter().zip(keys).map(pick).map(shown).collect())
     }
+}
+
+/// An error unless the caller may see a namespace's root: it may search it, or owns it.
+fn check_root(root: &Located, caller: &Caller) -> Result<()> {
+    if root.permission.is_owned_by(caller) { Ok(()) } else { root.check(caller, Access::Search) }
 }
 
 fn not_found(key: &str) -> Error {

@@ -3,7 +3,7 @@
 use mantle_types::{Error, ErrorCode, Result, limits::PATH_DEPTH_MAX, name::Path, permission::Access};
 use serde::Serialize;
 
-use super::{locate::Purpose, may_list};
+use super::locate::Purpose;
 use crate::{
     app::{Call, Gateway},
     store::SubtreeTotals,
@@ -77,7 +77,7 @@ impl Gateway {
             true => Some(self.store.upload_usage(directory.ns).await?),
             false => None,
         };
-        let open = |row: &SubtreeTotals| may_list(&row.permission, &call.caller);
+        let open = |row: &SubtreeTotals| row.permission.may_list(&call.caller);
         Ok(Usage {
             objects: total.objects,
             directories: total.directories,

@@ -1,7 +1,7 @@
 //! Mutations of directories, and of the attributes of any entry.
 
 use mantle_types::{
-    DirectoryId, EntryId, Epoch, GroupId, PartitionId, Permission, Result,
+    Caller, DirectoryId, EntryId, Epoch, GroupId, PartitionId, Permission, Result,
     verbs::{Verb, mkdir, rmdir, set_attributes},
 };
 use serde_json::Value;
@@ -39,6 +39,7 @@ pub struct RenameDirectory<'a> {
     /// The empty directory that the rename replaces.
     pub replaced: Option<DirectoryId>,
     pub prepare: Prepare<'a>,
+    pub caller: &'a Caller,
 }
 
 /// Names a prepare of the index, so that PostgreSQL can check it.
@@ -174,6 +175,7 @@ impl Store {
                     (&claim.request, Type::UUID),
                     (&claim.hash, Type::INT8),
                     (&source.lease.to_string(), Type::TEXT),
+                    (&rename.caller.to_string(), Type::TEXT),
                     (&prepare.proof, Type::BYTEA),
                 ],
             )

@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, marker::PhantomData, sync::Arc};
 
-use mantle_types::{ErrorCode, Result, limits::BATCH_LATCHES_MAX, verbs::Verb};
+use mantle_types::{Caller, ErrorCode, Result, limits::BATCH_LATCHES_MAX, verbs::Verb};
 use parking_lot::Mutex;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -37,6 +37,8 @@ pub trait Mutation: Send + Sync + Sized + 'static {
 /// One mutation of a batch. Owned, because it travels to the batcher's task.
 pub struct Element<M> {
     claim: RequestClaim,
+    /// As the SQL verbs take it.
+    caller: String,
     partition: LeasedPartition,
     change: M,
 }
@@ -62,8 +64,14 @@ impl<M: Mutation> Mutations<M> {
     }
 
     /// The answer to one element, with its error code if it was refused.
-    pub async fn submit(&self, claim: RequestClaim, partition: LeasedPartition, change: M) -> Result<Coded> {
-        let element = Arc::new(Element { claim, partition, change });
+    pub async fn submit(
+        &self,
+        claim: RequestClaim,
+        caller: &Caller,
+        partition: LeasedPartition,
+        change: M,
+    ) -> Result<Coded> {
+        let element = Arc::new(Element { claim, caller: caller.to_string(), partition, change });
         for attempt in 0..MOVES_FOLLOWED_MAX {
             check_client_waits()?;
             let node = self.nodes.of(partition.pid).await?;
@@ -80,8 +88,14 @@ impl<M: Mutation> Mutations<M> {
     }
 
     /// As [`Self::submit`]; a refusal is an error.
-    pub async fn run(&self, claim: RequestClaim, partition: LeasedPartition, change: M) -> Result<Written> {
-        rows::accepted(self.submit(claim, partition, change).await?)
+    pub async fn run(
+        &self,
+        claim: RequestClaim,
+        caller: &Caller,
+        partition: LeasedPartition,
+        change: M,
+    ) -> Result<Written> {
+        rows::accepted(self.submit(claim, caller, partition, change).await?)
     }
 
     fn batcher(&self, node: &Node) -> Arc<Batcher<MutationCalls<M>>> {
@@ -130,6 +144,9 @@ fn all_columns<'a, M: Mutation>(batch: &[&'a Element<M>]) -> Vec<Column<'a>> {
     columns.push(column(batch, M::VERB.request, |element| element.claim.request));
     columns.push(column(batch, M::VERB.hash, |element| element.claim.hash));
     columns.push(column(batch, M::VERB.lease, |element| element.partition.lease.to_string()));
+    columns.push(column(batch, M::VERB.caller, |element| element.caller.as_str()));
+    let permission = |element: &Element<M>| element.partition.permission.map(|permission| permission.to_string());
+    columns.push(column(batch, M::VERB.parent, permission));
     columns.sort_by_key(|column| column.place);
     debug_assert!(columns::are_complete(&columns, M::VERB.arguments.len()), "{} lacks a column", M::VERB.name);
     columns

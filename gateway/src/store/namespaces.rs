@@ -114,6 +114,7 @@ impl Store {
         name: &str,
         id: NamespaceId,
         permission: Permission,
+        umask: Option<u16>,
         index_group: Option<GroupId>,
     ) -> Result<Coded> {
         let (principal, owner, group) = (claim.principal as i32, permission.owner as i32, permission.group as i32);
@@ -131,10 +132,21 @@ impl Store {
                     (&claim.request, Type::UUID),
                     (&claim.hash, Type::INT8),
                     (&index_group, Type::INT4),
+                    (&umask.map(i32::from), Type::INT4),
                 ],
             )
             .await?;
         Written::read(&row)
+    }
+
+    /// Changes the mode bits that nothing new in a namespace gets.
+    pub async fn set_umask(&self, principal: u32, name: &str, umask: u16) -> Result<()> {
+        let (principal, umask) = (principal as i32, i32::from(umask));
+        let params: [Param<'_>; 3] = [(&principal, Type::INT4), (&name, Type::TEXT), (&umask, Type::INT4)];
+        match rows::code(&self.query_one(&sql::SET_UMASK, &params).await?)? {
+            None => Ok(()),
+            Some(code) => Err(code.into()),
+        }
     }
 
     pub async fn delete_namespace(&self, claim: RequestClaim, name: &str) -> Result<Written> {

@@ -1,7 +1,7 @@
 //! Mutations of objects' metadata.
 
 use mantle_types::{
-    EntryId, NamespaceId, PartitionId, Permission, Result,
+    Caller, EntryId, NamespaceId, PartitionId, Permission, Result,
     verbs::{Verb, delete_object, put_object},
 };
 use serde_json::Value;
@@ -35,11 +35,12 @@ pub struct NewObject {
 
 /// Names an object by its parent's partition and its name, before and after.
 pub struct RenameObject<'a> {
-    pub source_pid: PartitionId,
+    pub source: LeasedPartition,
     pub source_name: &'a str,
     pub destination: LeasedPartition,
     pub destination_name: &'a str,
     pub overwrite: bool,
+    pub caller: &'a Caller,
 }
 
 impl Mutation for NewObject {
@@ -99,6 +100,12 @@ pub struct CopyObject<'a> {
     pub content_type: Option<&'a str>,
     pub user_metadata: Option<&'a Value>,
     pub precondition: &'a Precondition,
+    pub caller: &'a Caller,
+}
+
+/// As the SQL verbs take it.
+fn of_directory(partition: LeasedPartition) -> Option<String> {
+    partition.permission.map(|permission| permission.to_string())
 }
 
 impl Store {
@@ -111,7 +118,7 @@ impl Store {
                 &[
                     (&(claim.principal as i32), Type::INT4),
                     (&claim.ns.as_i64(), Type::INT8),
-                    (&rename.source_pid.as_i64(), Type::INT8),
+                    (&rename.source.pid.as_i64(), Type::INT8),
                     (&rename.source_name, Type::TEXT),
                     (&destination.pid.as_i64(), Type::INT8),
                     (&rename.destination_name, Type::TEXT),
@@ -119,11 +126,14 @@ impl Store {
                     (&claim.request, Type::UUID),
                     (&claim.hash, Type::INT8),
                     (&destination.lease.to_string(), Type::TEXT),
+                    (&rename.caller.to_string(), Type::TEXT),
+                    (&of_directory(rename.source), Type::TEXT),
+                    (&of_directory(destination), Type::TEXT),
                 ],
             )
             .await?;
         let written = Written::expect(&row)?;
-        if self.nodes.are_apart(rename.source_pid, destination.pid) {
+        if self.nodes.are_apart(rename.source.pid, destination.pid) {
             // For a directory the index waits for the other part; for an object nothing else does.
             wait_for_prepared(&self.nodes).await?;
         }
@@ -158,6 +168,8 @@ impl Store {
                     (&claim.request, Type::UUID),
                     (&claim.hash, Type::INT8),
                     (&destination.lease.to_string(), Type::TEXT),
+                    (&copy.caller.to_string(), Type::TEXT),
+                    (&of_directory(destination), Type::TEXT),
                 ],
             )
             .await?;

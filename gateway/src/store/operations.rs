@@ -1,7 +1,7 @@
 //! Removal of a directory with everything below it, and the background operation that it begins.
 
 use chrono::{DateTime, Utc};
-use mantle_types::{DirectoryId, Result};
+use mantle_types::{Caller, DirectoryId, Result};
 use serde::Serialize;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -23,6 +23,7 @@ pub struct RemoveTree<'a> {
     pub prepare: Prepare<'a>,
     /// The operation that will empty it.
     pub operation: Uuid,
+    pub caller: &'a Caller,
 }
 
 /// A background operation, with counts of the entries that it has removed so far. The native API answers it as JSON.
@@ -63,6 +64,7 @@ impl Store {
                     (&claim.hash, Type::INT8),
                     (&remove.operation, Type::UUID),
                     (&source.lease.to_string(), Type::TEXT),
+                    (&remove.caller.to_string(), Type::TEXT),
                     (&prepare.proof, Type::BYTEA),
                 ],
             )

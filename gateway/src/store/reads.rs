@@ -123,6 +123,13 @@ impl Store {
         rows.iter().map(read).collect()
     }
 
+    /// The directories in directories, with their permissions.
+    pub async fn directories_below(&self, directories: &[DirectoryId]) -> Result<Vec<(DirectoryId, Permission)>> {
+        let ids: Vec<i64> = directories.iter().map(|id| id.as_i64()).collect();
+        let rows = self.query(&sql::DIRECTORIES_BELOW, &[(&ids, Type::INT8_ARRAY)]).await?;
+        rows.iter().map(|row| Ok((rows::get::<i64>(row, "id")?.into(), rows::permission(row)?))).collect()
+    }
+
     /// The locators that no object names.
     pub async fn unused_locators(&self, locators: &[String]) -> Result<Vec<String>> {
         let rows = self.query(&sql::UNUSED_LOCATORS, &[(&locators, Type::TEXT_ARRAY)]).await?;

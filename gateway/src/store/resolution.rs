@@ -9,7 +9,7 @@ use std::{
 
 use futures::future::join_all;
 use mantle_index_client::{LookupContext, proto};
-use mantle_types::{Epoch, GroupId, Lease, Lineage, PartitionId, Result, limits::LEASE_S};
+use mantle_types::{Epoch, GroupId, Lease, Lineage, PartitionId, Permission, Result, limits::LEASE_S};
 use tokio::time::timeout;
 use tokio_postgres::{Row, types::Type};
 
@@ -24,6 +24,8 @@ pub struct LeasedPartition {
     pub pid: PartitionId,
     /// The lease, on the partition's node.
     pub lease: Lease,
+    /// The directory's permission, if the resolution found it: changes of its entries are checked against it (P56).
+    pub permission: Option<Permission>,
 }
 
 impl LeasedPartition {
@@ -129,7 +131,7 @@ impl Store {
 
     /// A partition that was resolved, with the lease that its resolution gives.
     pub fn lease(&self, start: &ResolutionStart, pid: PartitionId) -> LeasedPartition {
-        LeasedPartition { pid, lease: self.nodes.at_address_of(pid, |address| start.lease(address)) }
+        LeasedPartition { pid, permission: None, lease: self.nodes.at_address_of(pid, |address| start.lease(address)) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reads columns of rows into the types of the use cases.
 
 use chrono::{DateTime, Utc};
-use mantle_types::{EntryId, ErrorCode, Permission, Result};
+use mantle_types::{Caller, EntryId, ErrorCode, Permission, Result};
 use tokio_postgres::{Row, types::FromSql};
 
 /// A column that is never NULL.
@@ -110,6 +110,8 @@ pub struct Entry {
     /// `None` for imported entries without a time.
     pub created: Option<DateTime<Utc>>,
     pub modified: Option<DateTime<Utc>>,
+    /// Whoever it is shown to may not read it.
+    pub is_closed: bool,
 }
 
 impl Entry {
@@ -128,6 +130,7 @@ impl Entry {
             locator: get_opt(row, "locator")?,
             created: get_opt(row, "created")?,
             modified: get_opt(row, "modified")?,
+            is_closed: false,
         })
     }
 
@@ -135,9 +138,19 @@ impl Entry {
         self.name.ends_with('/')
     }
 
-    /// The etag of what S3 shows: a directory has no bytes. `None` for an imported object, whose bytes are not here.
+    /// The entry as a listing or a stat shows it. As with `ls -l`, whoever may search the directory sees kind, size, times,
+    /// owner, group and mode; what says something about the bytes takes the permission to read them.
+    pub fn shown_to(mut self, caller: &Caller) -> Self {
+        if !self.permission.may_read(caller) {
+            (self.etag, self.content_type, self.user_metadata, self.is_closed) = (None, None, None, true);
+        }
+        self
+    }
+
+    /// The etag of what S3 shows: a directory has no bytes. `None` for an imported object, whose bytes are not here, and for
+    /// an entry that the caller may not read.
     pub fn md5(&self) -> Option<&str> {
-        if self.is_directory() { Some(EMPTY_MD5) } else { self.etag.as_deref() }
+        if self.is_directory() && !self.is_closed { Some(EMPTY_MD5) } else { self.etag.as_deref() }
     }
 
     /// How many bytes S3 shows.

@@ -83,7 +83,8 @@ statements! {
     REPLAY_NAMESPACE "replay_namespace" read
         "SELECT 0::bigint AS ns, r.known AS found, r.code, r.id FROM mantle.replay($1, 0, $2, $3) r";
     CREATE_NAMESPACE "create_namespace" change
-        "SELECT code, ns AS id, owner, replayed FROM mantle.create_namespace($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+        "SELECT code, ns AS id, owner, replayed FROM mantle.create_namespace($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+    SET_UMASK "set_umask" change "SELECT code FROM mantle.set_umask($1, $2, $3)";
     DELETE_NAMESPACE "delete_namespace" change
         "SELECT code, ns AS id, replayed FROM mantle.delete_namespace($1, $2, $3, $4)";
     /// Which index group serves each namespace; NULL without such a namespace.
@@ -97,19 +98,21 @@ statements! {
     RMDIR "rmdir" batch "ord, code, id, replayed" of rmdir;
     RENAME_DIRECTORY "rename_directory" change
         "SELECT code, id, replayed \
-         FROM mantle.rename_directory($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
+         FROM mantle.rename_directory($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
     RAISE_KEY_SIZE "raise_key_size" change "SELECT NULL FROM mantle.raise_key_size($1, $2, $3)";
     ADMIT_MOVE "admit_move" change "SELECT mantle.admit_move($1, $2, $3) AS is_admitted";
     /// Of directories with entries: their longest names, and the directories in them.
     NAMES_BELOW "names_below" read "SELECT pid, longest, directories, lengths FROM mantle.names_below($1)";
+    DIRECTORIES_BELOW "directories_below" read "SELECT id, owner, grp, mode FROM mantle.directories_below($1)";
     PUT_OBJECT "put_object" batch "ord, code, id, replayed, old_locator" of put_object;
     DELETE_OBJECT "delete_object" batch "ord, code, id, replayed, old_locator" of delete_object;
     RENAME_OBJECT "rename_object" change
         "SELECT code, id, replayed, old_locator \
-         FROM mantle.rename_object($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+         FROM mantle.rename_object($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
     COPY_OBJECT "copy_object" change
         "SELECT code, id, replayed, old_locator \
-         FROM mantle.copy_object($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)";
+         FROM mantle.copy_object($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, \
+                                 $21)";
     CREATE_UPLOAD "create_upload" change
         "SELECT mantle.create_upload_delegated($1, $2, $3, $4, $5, $6, $7, $8, $9) AS code";
     PUT_PART "put_part" change
@@ -161,7 +164,7 @@ statements! {
          FROM mantle.usage($1, $2, $3)" then "ORDER BY directory COLLATE \"C\" LIMIT $4";
     REMOVE_TREE "remove_tree" change
         "SELECT code, id, replayed \
-         FROM mantle.remove_tree($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+         FROM mantle.remove_tree($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
     OPERATION "operation" read
         "SELECT id, ns, kind, state, directory_id, objects, directories, bytes, created, finished \
          FROM mantle.operation($1, $2)";

@@ -39,7 +39,7 @@ impl From<Row> for Resolution {
             id: DirectoryId(row.id.get()),
             depth: row.depth.get() as usize,
             parent_id: DirectoryId(row.parent_id.get()),
-            permission: Permission { owner: row.owner.get(), group: row.group.get(), mode: row.mode.get() & 0o777 },
+            permission: Permission { owner: row.owner.get(), group: row.group.get(), mode: row.mode.get() },
             version: row.version.get(),
             crossed_lock: row.crossed_lock != 0,
         }

@@ -87,7 +87,7 @@ impl From<DirectoryRecord> for proto::Directory {
 
 impl From<proto::Directory> for DirectoryRecord {
     fn from(d: proto::Directory) -> Self {
-        let permission = Permission { owner: d.owner, group: d.group, mode: (d.mode & 0o777) as u16 };
+        let permission = Permission { owner: d.owner, group: d.group, mode: d.mode as u16 };
         let (pid, id) = (PartitionId(d.pid), DirectoryId(d.id));
         Self { ns: NamespaceId(0), pid, name: d.name, id, version: d.version, permission }
     }
@@ -105,6 +105,7 @@ impl From<RenameRequest> for proto::PrepareRenameRequest {
             overwrite: r.overwrite,
             remove: r.remove,
             group: GroupId::ONLY.0,
+            below: r.below.into_iter().map(|id| id.0).collect(),
         }
     }
 }
@@ -205,10 +206,11 @@ mod tests {
             overwrite: true,
             remove: true,
             group: 2,
+            below: vec![1024, 5],
         };
         check(
             &prepare,
-            "0a16080710091a100000000000000000000000000000000b12026e731a01611a01622201632a070801120302ac023001380140014802",
+            "0a16080710091a100000000000000000000000000000000b12026e731a01611a01622201632a070801120302ac0230013801400148025203800805",
         );
         let prepared = proto::PrepareRenameResponse {
             outcome,

@@ -100,6 +100,7 @@ pub struct RenameRequest {
     pub lock_ms: u32,
     pub overwrite: bool,
     pub remove: bool,
+    pub below: Vec<DirectoryId>,
 }
 
 /// A prepared rename, as `mantle.rename_directory` takes it. The fields are those of `PrepareRenameResponse` in `index.proto`.

@@ -10,7 +10,8 @@ use crate::failpoints::{self, Failpoint};
 use super::{
     Effects, Index,
     command::{
-        Applied, Command, NamespaceState, Prepare, PreparedRename, SourceBatch, SourceId, SourceStart, TransactionPiece,
+        Applied, Command, FIRST_RULE, NamespaceState, PrepareByRule, PreparedRename, SourceBatch, SourceId,
+        SourceStart, TransactionPiece,
     },
     locks::Locks,
     log_entry::{Cursor, LogEntry},
@@ -86,7 +87,11 @@ impl Index {
     fn finish_entry(&mut self, log_index: u64, command: Command, effects: &mut Effects) -> Applied {
         match command {
             Command::Stream(_) => self.serving.iter_mut().for_each(Tree::forget_removals),
-            Command::Prepare(prepare) => return Applied::Prepared(self.apply_prepare(log_index, &prepare)),
+            Command::Prepare(prepare) => {
+                let by = PrepareByRule { prepare, rule: FIRST_RULE, below: Vec::new() };
+                return Applied::Prepared(self.apply_prepare(log_index, &by));
+            }
+            Command::PrepareByRule(by) => return Applied::Prepared(self.apply_prepare(log_index, &by)),
             Command::Release { request, attempt } => {
                 if self.locks.get(&request).is_some_and(|lock| lock.attempt == attempt) {
                     self.locks.remove(&request);
@@ -228,12 +233,12 @@ impl Index {
         }
     }
 
-    fn apply_prepare(&mut self, log_index: u64, prepare: &Prepare) -> Result<PreparedRename, Error> {
+    fn apply_prepare(&mut self, log_index: u64, by: &PrepareByRule) -> Result<PreparedRename, Error> {
         let tree = self.served().ok_or(ErrorCode::IndexUnavailable)?;
         if self.rebuild.is_some() {
             return Err(Error::new(ErrorCode::StaleEpoch, "the index is being rebuilt"));
         }
-        let check = Check { table: &tree.table, locks: &self.locks, epoch: self.epoch, attempt: log_index, prepare };
+        let check = Check { table: &tree.table, locks: &self.locks, epoch: self.epoch, attempt: log_index, by };
         let (mut prepared, mut lock) = check.run()?;
         if let Some(namespaces) = &tree.namespaces {
             prepared.attempt = namespaces.attempt(prepared.ns, log_index);

@@ -9,6 +9,8 @@ use mantle_types::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::failpoints;
+
 /// A PostgreSQL node from whose slot the group reads. Positions of two sources are not comparable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SourceId(pub u32);
@@ -138,9 +140,17 @@ pub enum Command {
     /// so that no rename commits that was prepared in a lost entry. Lookups wait until each source is applied below its position,
     /// which everything that was acknowledged lies below.
     Recover { epoch: Epoch, positions: Vec<(SourceId, Lsn)> },
+    /// A prepare that says by which rule replicas decide it. Entries of older releases are [`Prepare`](Self::Prepare), decided
+    /// by [`FIRST_RULE`].
+    PrepareByRule(PrepareByRule),
 }
 
 impl Command {
+    /// Tells whether a replica that knows the rules up to this one can decide the command.
+    pub fn is_decided_by(&self, newest_rule: u32) -> bool {
+        !matches!(self, Self::PrepareByRule(by) if by.rule > newest_rule || newest_rule == FIRST_RULE)
+    }
+
     /// The operations of the change stream in this command.
     pub fn stream_operations(&self) -> impl Iterator<Item = &DirectoryOp> {
         let (batches, piece) = match self {
@@ -151,6 +161,29 @@ impl Command {
         let transactions = batches.iter().flat_map(|batch| &batch.transactions);
         transactions.flat_map(|transaction| &transaction.ops).chain(piece.into_iter().flatten())
     }
+}
+
+/// The rule of a [`Command::Prepare`]: the caller needs to write both parents, or a parent and the removed directory.
+pub const FIRST_RULE: u32 = 0;
+/// The newest rule, and the one that this program proposes if every member knows it. Rule 1 has the sticky bit, does not let a
+/// directory move to another parent unless the caller may write to it, and checks every directory below one that is removed.
+pub const NEWEST_RULE: u32 = 1;
+
+/// The newest rule by which this replica can decide a prepare.
+pub fn newest_rule() -> u32 {
+    failpoints::newest_rule().unwrap_or(NEWEST_RULE)
+}
+
+/// A [`Prepare`] with the rule by which every replica decides it, whatever newer rules it knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrepareByRule {
+    /// The request.
+    pub prepare: Prepare,
+    /// The rule; a replica that does not know it stops, as at a command that it does not know.
+    pub rule: u32,
+    /// For a removal: the directory and all directories below it, as its proposer knows them. Every replica checks that they are
+    /// all. Empty if the caller owns the namespace or is uid 0.
+    pub below: Vec<DirectoryId>,
 }
 
 /// A request to lock a directory for renaming.
@@ -198,6 +231,6 @@ pub struct PreparedRename {
 pub enum Applied {
     /// The command has no other answer.
     Done,
-    /// The answer to a [`Command::Prepare`].
+    /// The answer to a [`Command::Prepare`] or [`Command::PrepareByRule`].
     Prepared(Result<PreparedRename, Error>),
 }

@@ -5,14 +5,16 @@
 //! would form one together, the last to be prepared finds another one's lock, or its effect, on its path.
 
 use mantle_types::{
-    DirectoryId, Epoch, Error, ErrorCode, RequestKey, Result, limits::PATH_DEPTH_MAX, name::check_name,
+    DirectoryId, Epoch, Error, ErrorCode, RequestKey, Result,
+    limits::{CHECKED_DIRECTORIES_MAX, PATH_DEPTH_MAX},
+    name::check_name,
     permission::Access,
 };
 
 use crate::failpoints::{self, Failpoint};
 
 use super::{
-    command::{Prepare, PreparedRename},
+    command::{FIRST_RULE, Prepare, PrepareByRule, PreparedRename},
     locks::{Lock, Locks, Place},
     record::{Directory, directory_of},
     resolve::{Resolution, walk},
@@ -43,17 +45,17 @@ pub(super) struct Check<'a> {
     pub locks: &'a Locks,
     pub epoch: Epoch,
     pub attempt: u64,
-    pub prepare: &'a Prepare,
+    pub by: &'a PrepareByRule,
 }
 
 impl Check<'_> {
     /// Resolves the paths and checks the rename or removal. Does not take the lock yet.
     pub(super) fn run(&self) -> Result<(PreparedRename, Lock)> {
-        if self.prepare.remove { self.removal() } else { self.rename() }
+        if self.by.prepare.remove { self.removal() } else { self.rename() }
     }
 
     fn rename(&self) -> Result<(PreparedRename, Lock)> {
-        let Self { table, locks, prepare, .. } = *self;
+        let Self { table, locks, by: PrepareByRule { prepare, rule, .. }, .. } = *self;
         split(&prepare.source)?;
         let (destination_name, destination_parents) = split(&prepare.destination)?;
         check_name(destination_name)?;
@@ -67,6 +69,12 @@ impl Check<'_> {
         self.check_access(&from, Access::Write, "parent of the source")?;
         self.check_access(&into, Access::Search, "parent of the destination")?;
         self.check_access(&into, Access::Write, "parent of the destination")?;
+        if *rule > FIRST_RULE {
+            self.check_sticky(&from, &moved)?;
+            // As where a directory has an entry for its parent, which the move changes.
+            let stays = from.id == into.id || moved.permission.may_describe(&prepare.caller);
+            refused_unless(stays, "write to the directory, and so not move it to another one")?;
+        }
         let destination_pid = into.id.sole_partition();
         let occupant = table.lookup(destination_pid, destination_name);
         self.check_no_lock_held(&source)?;
@@ -81,18 +89,29 @@ impl Check<'_> {
             return Err(ErrorCode::RenameLoop.into());
         }
         let replaced = replaceable(occupant, prepare.overwrite)?;
+        if let Some(occupant) = occupant.filter(|_| *rule > FIRST_RULE) {
+            self.check_sticky(&into, &occupant)?;
+        }
         self.grant(&source, (destination_pid, destination_name.to_owned()), replaced)
     }
 
-    /// A removal is a rename into the trash, where no name conflicts and no cycle can form. The caller needs write permission
-    /// on the directory too, not only on its parent.
+    /// A removal is a rename into the trash, where no name conflicts and no cycle can form. The caller needs to be allowed to
+    /// remove everything below, too, unless it owns the namespace.
     fn removal(&self) -> Result<(PreparedRename, Lock)> {
-        let source = &self.prepare.source;
+        let source = &self.by.prepare.source;
         split(source)?;
         let source = self.walk_path(source, "directory")?;
         let (from, removed) = source.parent_and_last()?;
         self.check_access(&from, Access::Write, "parent of the directory")?;
-        self.check_access(&removed, Access::Write, "directory")?;
+        if self.by.rule == FIRST_RULE {
+            self.check_access(&removed, Access::Write, "directory")?;
+        } else {
+            self.check_sticky(&from, &removed)?;
+            let root = source.directories.first().unwrap_or(&from);
+            if !root.permission.is_owned_by(&self.by.prepare.caller) {
+                self.check_below(&removed)?;
+            }
+        }
         self.check_no_lock_held(&source)?;
         if source.resolution.crossed_lock || is_locked_below(self.table, self.locks, removed.id) {
             return Err(ErrorCode::Locked.into());
@@ -100,9 +119,36 @@ impl Check<'_> {
         self.grant(&source, (DirectoryId::TRASH.sole_partition(), removed.id.to_string()), None)
     }
 
+    /// Checks that the caller could empty each directory at or below the removed one. The proposer names them, because the index
+    /// cannot go downwards. They are all if every one but the first has its parent among them, and they have no more children
+    /// than that. Cost: some lookups for each.
+    fn check_below(&self, removed: &Directory) -> Result<()> {
+        let PrepareByRule { prepare, below, .. } = self.by;
+        if below.len() > CHECKED_DIRECTORIES_MAX {
+            return Err(ErrorCode::TreeTooLarge.into());
+        }
+        let mut ids = below.clone();
+        ids.sort_unstable();
+        ids.dedup();
+        let (mut children, mut are_linked, mut are_open) = (0, ids.binary_search(&removed.id).is_ok(), true);
+        for id in &ids {
+            let Some(directory) = self.table.get(*id) else {
+                are_linked = false;
+                break;
+            };
+            children += directory.children as usize;
+            are_linked &= *id == removed.id || ids.binary_search(&directory_of(directory.pid)).is_ok();
+            are_open &= directory.permission.may_empty(&prepare.caller);
+        }
+        if !are_linked || children + 1 != ids.len() {
+            return Err(Error::new(ErrorCode::Locked, "directories are being made or removed below the directory"));
+        }
+        refused_unless(are_open, "remove everything below the directory")
+    }
+
     /// A newer attempt replaces an older one only after the older one is aborted (P20).
     fn check_no_lock_held(&self, source: &WalkedPath) -> Result<()> {
-        match self.locks.get(&source.request(self.prepare)) {
+        match self.locks.get(&source.request(&self.by.prepare)) {
             None => Ok(()),
             Some(_) => Err(Error::new(ErrorCode::Locked, "an earlier attempt of this request holds its lock")),
         }
@@ -114,7 +160,7 @@ impl Check<'_> {
         destination: Place,
         replaced: Option<DirectoryId>,
     ) -> Result<(PreparedRename, Lock)> {
-        let Self { epoch, attempt, prepare, .. } = *self;
+        let Self { epoch, attempt, by: PrepareByRule { prepare, .. }, .. } = *self;
         let (source_name, _) = split(&prepare.source)?;
         let (from, moved) = source.parent_and_last()?;
         let request = source.request(prepare);
@@ -142,7 +188,7 @@ impl Check<'_> {
     }
 
     fn walk_path(&self, path: &[String], what: &str) -> Result<WalkedPath> {
-        let Self { table, locks, prepare, .. } = *self;
+        let Self { table, locks, by: PrepareByRule { prepare, .. }, .. } = *self;
         let mut directories = Vec::with_capacity(path.len() + 1);
         let components = path.iter().map(String::as_str);
         let resolution = walk(table, locks, &prepare.namespace, components, &prepare.caller, |directory| {
@@ -157,13 +203,24 @@ impl Check<'_> {
         }
     }
 
+    /// The sticky bit of a directory against the owner of an entry that is removed from it, or replaced in it.
+    fn check_sticky(&self, parent: &Directory, entry: &Directory) -> Result<()> {
+        let is_allowed = parent.permission.sticky_allows(&self.by.prepare.caller, entry.permission.owner);
+        refused_unless(is_allowed, "remove another one's entry from a directory with the sticky bit")
+    }
+
     fn check_access(&self, directory: &Directory, access: Access, what: &str) -> Result<()> {
-        if directory.permission.allows(&self.prepare.caller, access) {
+        if directory.permission.allows(&self.by.prepare.caller, access) {
             return Ok(());
         }
         let verb = if access == Access::Write { "change" } else { "search" };
         Err(Error::new(ErrorCode::AccessDenied, format!("the caller may not {verb} the {what}")))
     }
+}
+
+fn refused_unless(is_allowed: bool, what: &str) -> Result<()> {
+    let refusal = || Error::new(ErrorCode::AccessDenied, format!("the caller may not {what}"));
+    if is_allowed { Ok(()) } else { Err(refusal()) }
 }
 
 /// Tells whether a prepared rename moves something out of the directory's tree or into it. It could commit after the removal is

@@ -8,6 +8,7 @@ pub mod admin;
 pub mod bootstrap;
 pub mod join;
 pub mod promises;
+pub mod rules;
 pub mod senders;
 pub mod view;
 

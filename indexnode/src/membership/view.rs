@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use crate::{
     config::Config,
+    index::command::newest_rule,
     node::Node,
     proto::peer::{DescribeRequest, DescribeResponse, VoterSet},
     raft::{NodeId, identity::Identity, peers::Peers},
@@ -83,6 +84,7 @@ pub fn describe(group: GroupId, identity: &Identity, node: Option<&Node>) -> Des
     let cluster_id = identity.cluster_id.clone().unwrap_or_default();
     let mut answer = DescribeResponse { group, node_id, cluster_id, ..DescribeResponse::default() };
     let Some(node) = node else { return answer };
+    answer.newest_rule = newest_rule();
     let metrics = node.raft.server_metrics().borrow_watched().clone();
     let membership = &metrics.membership_config;
     let sets = membership.get_joint_config().iter().filter(|set| !set.is_empty());

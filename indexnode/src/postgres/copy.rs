@@ -112,7 +112,7 @@ fn record(mut row: Bytes) -> Result<Option<DirectoryRecord>> {
         pid: PartitionId::from(pid),
         id: DirectoryId::from(id),
         version: version as u64,
-        permission: Permission { owner: owner as u32, group: group as u32, mode: (mode & 0o7777) as u16 },
+        permission: Permission { owner: owner as u32, group: group as u32, mode: mode as u16 },
         name: entry.strip_suffix('/').unwrap_or(entry).to_owned(),
     }))
 }
@@ -154,7 +154,7 @@ mod tests {
     fn a_row_is_read() {
         let read = record(row(b"usr/").freeze()).unwrap().unwrap();
         assert_eq!((read.pid, read.id, read.version, &*read.name), (PartitionId(7), DirectoryId(8), 9, "usr"));
-        assert_eq!(read.permission, Permission { owner: u32::MAX, group: 2, mode: 0o755 });
+        assert_eq!(read.permission, Permission { owner: u32::MAX, group: 2, mode: 0o10755 });
         assert!(record(Bytes::from_static(&[0xff, 0xff])).unwrap().is_none(), "the trailer");
         let mut first = BytesMut::from(SIGNATURE);
         first.put_u64(0);

@@ -47,10 +47,16 @@ impl Proposal {
         Self(bytes.into())
     }
 
-    /// Decodes the command; `internal` if it is of another version.
-    pub fn decode(&self) -> Result<Command> {
-        postcard::from_bytes(&self.0)
-            .map_err(|e| Error::new(ErrorCode::Internal, format!("a log entry is not a command of this version: {e}")))
+    /// Decodes the command for a replica that knows the rules up to this one; `internal` if it is of another version.
+    pub fn decode(&self, newest_rule: u32) -> Result<Command> {
+        let other = |why: &dyn fmt::Display| {
+            Error::new(ErrorCode::Internal, format!("a log entry is not a command of this version: {why}"))
+        };
+        let command: Command = postcard::from_bytes(&self.0).map_err(|e| other(&e))?;
+        match command.is_decided_by(newest_rule) {
+            true => Ok(command),
+            false => Err(other(&"it is decided by a newer rule")),
+        }
     }
 
     fn bytes(&self) -> usize {

@@ -22,9 +22,10 @@ use super::{
 };
 use crate::{
     config::LookupSettings,
+    failpoints::{self, Failpoint},
     index::{
         Effects, Index, LogEntry, SnapshotWriter,
-        command::{Applied, Command, SourceId},
+        command::{Applied, Command, FIRST_RULE, PrepareByRule, SourceId, newest_rule},
     },
     lookup::PathCache,
     requests::FinishedRequests,
@@ -212,7 +213,9 @@ impl IndexState {
         let started = Instant::now();
         // Decoding needs no lock.
         let command = match &payload {
-            EntryPayload::Normal(proposal) => Some(proposal.decode().map_err(io::Error::other)?),
+            EntryPayload::Normal(proposal) => {
+                Some(by_own_rule(proposal.decode(newest_rule()).map_err(io::Error::other)?))
+            }
             EntryPayload::Blank | EntryPayload::Membership(_) => None,
         };
         let operations = command.as_ref().map_or(0, operations);
@@ -258,6 +261,16 @@ impl IndexState {
 /// The position of one source.
 pub fn end_of(ends: &SourceEnds, source: SourceId) -> Lsn {
     ends.iter().find(|(id, _)| *id == source).map_or(Lsn::INVALID, |(_, end)| *end)
+}
+
+/// With [`Failpoint::DecideByOwnRule`] a prepare is decided by the newest rule that this replica knows.
+fn by_own_rule(command: Command) -> Command {
+    match command {
+        Command::Prepare(prepare) if newest_rule() > FIRST_RULE && failpoints::is_hit(Failpoint::DecideByOwnRule) => {
+            Command::PrepareByRule(PrepareByRule { prepare, rule: newest_rule(), below: Vec::new() })
+        }
+        command => command,
+    }
 }
 
 fn operations(command: &Command) -> usize {

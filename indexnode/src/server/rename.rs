@@ -1,10 +1,13 @@
 //! Preparing and releasing directory renames, on the leader.
 
 use mantle_index_client::proto::{PrepareRenameRequest, PrepareRenameResponse, ReleaseRenameRequest};
-use mantle_types::{Caller, Error, ErrorCode, NamespaceId, Prepared, RequestKey, Result, name::check_name};
+use mantle_types::{
+    Caller, DirectoryId, Error, ErrorCode, NamespaceId, Prepared, RequestKey, Result, name::check_name,
+};
 
 use crate::{
-    index::command::{Applied, Command, Prepare, PreparedRename},
+    index::command::{Applied, Command, FIRST_RULE, Prepare, PrepareByRule, PreparedRename},
+    membership::rules,
     node::{Leadership, Node},
     postgres::upstream::Database,
     source::rename_locks::abort_rename,
@@ -19,6 +22,7 @@ pub async fn prepare(node: &Node, database: &Database, request: PrepareRenameReq
             "the leader is reading from PostgreSQL what its log may lack",
         ));
     }
+    let below = request.below.iter().map(|id| DirectoryId(*id)).collect();
     let prepare = check(node, request)?;
     // Read the key first: without it a lock would be useless.
     let key = prepare_key(node, database).await?;
@@ -26,13 +30,16 @@ pub async fn prepare(node: &Node, database: &Database, request: PrepareRenameReq
     if let Some(older) = older {
         abandon(node, &leadership, database, prepare.request, older.attempt).await?;
     }
-    let command = Command::Prepare(prepare);
+    let signed = prepare.clone();
+    let command = match rules::common(node).await {
+        FIRST_RULE => Command::Prepare(prepare),
+        rule => Command::PrepareByRule(PrepareByRule { prepare, rule, below }),
+    };
     let Applied::Prepared(prepared) = node.propose_as(&leadership, &command).await? else {
         return Err(Error::new(ErrorCode::Internal, "a prepare was applied without an answer"));
     };
     let prepared = prepared?;
-    let Command::Prepare(prepare) = command else { unreachable!("made above") };
-    let proof = key.map(|key| sign(node, &prepare, &prepared, &key)).unwrap_or_default();
+    let proof = key.map(|key| sign(node, &signed, &prepared, &key)).unwrap_or_default();
     Ok(response(&prepared, proof))
 }
 

@@ -36,9 +36,11 @@ const AWAIT_MAX: Duration = Duration::from_millis(2500);
 /// Most attempts of a change whose outcome is unknown.
 const ATTEMPTS_MAX: usize = 3;
 const RETRY_MS_MAX: u64 = 1000;
-const MODES: [u16; 4] = [0o755, 0o750, 0o700, 0o711];
+const MODES: [u16; 6] = [0o755, 0o750, 0o700, 0o711, 0o777, 0o1777];
 /// Share of the lookups whose caller is not root, and may be denied.
 const STRANGERS: f64 = 0.4;
+/// Share of the renames whose caller is not root: whether it may depends on the rule.
+const STRANGE_RENAMES: f64 = 0.2;
 /// Share of the changes that are large transactions: several log entries each.
 const LARGE: f64 = 0.3;
 
@@ -284,16 +286,19 @@ impl Client {
         destination: &[String],
         lock_ms: u32,
     ) -> Option<Prepared> {
+        let is_strange = self.rng.random_bool(STRANGE_RENAMES);
+        let caller = if is_strange { stranger(&mut self.rng) } else { root_caller() };
         let message = PrepareRenameRequest {
             group: 0,
             request: Some(request.into()),
             namespace: NAMESPACE.to_owned(),
             source: source.to_vec(),
             destination: destination.to_vec(),
-            caller: Some((&root_caller()).into()),
+            caller: Some((&caller).into()),
             lock_ms,
             overwrite: false,
             remove: false,
+            below: Vec::new(),
         };
         for _ in 0..self.world.replicas {
             let mut index = self.index(self.leader);

@@ -196,7 +196,9 @@ impl Faults {
         self.end_later(world, 100..3000, Later::Reach { from, to });
     }
 
+    /// A host that dies may come back with the newer program.
     fn kill(&mut self, world: &mut World, host: usize) {
+        world.hosts[host].is_old &= self.rng.random_bool(0.5);
         let power_is_lost = self.rng.random_bool(0.6);
         world.note(format_args!("fault: host {host} dies, power lost: {power_is_lost}"));
         world.kill(host, power_is_lost);

@@ -16,7 +16,9 @@ use http_body_util::{BodyExt, Collected};
 use mantle_index_client::proto::index_server::IndexServer;
 use mantle_indexnode::{
     config::{Config, LookupSettings, PostgresSettings, RaftSettings, RenameSettings},
+    failpoints,
     groups::Groups,
+    index::command::{FIRST_RULE, NEWEST_RULE},
     node::Node,
     process,
     proto::peer::peer_server::PeerServer,
@@ -87,6 +89,8 @@ pub struct Host {
     remainder: i64,
     /// The process is alive but does not run until this time of the simulation.
     pub paused_until_ms: u64,
+    /// Its program is of an older release, which knows no rule but the first.
+    pub is_old: bool,
     network: Network,
     server: Server,
     rng: Arc<Mutex<StdRng>>,
@@ -144,6 +148,7 @@ impl Host {
             day_ms: 0,
             remainder: 0,
             paused_until_ms: 0,
+            is_old: false,
             network,
             server,
             rng: Arc::new(Mutex::new(StdRng::seed_from_u64(seed ^ (id as u64 + 1) << 32))),
@@ -165,9 +170,10 @@ impl Host {
         self.process.as_ref()?.served.as_ref()?.replica.node()
     }
 
-    /// Runs `work` as this host: with its disk and its time of day.
+    /// Runs `work` as this host: with its disk, its program and its time of day.
     fn as_host<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
         disk::attach(self.disk.take().expect("one host runs at a time"));
+        failpoints::set_newest_rule(if self.is_old { FIRST_RULE } else { NEWEST_RULE });
         shim::set_time_of_day(DAY_MS + self.clock_ms as i64 + self.day_ms);
         let result = work(self);
         self.disk = Some(disk::detach());

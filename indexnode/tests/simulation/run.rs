@@ -19,6 +19,8 @@ const WITH_LEARNER: f64 = 0.3;
 const CLIENTS: usize = 4;
 const BOOT_MS_MAX: u64 = 60_000;
 const CHAOS_MS: std::ops::Range<u64> = 2_000..6_000;
+/// Share of the histories that begin with programs of an older release on some hosts, or on all.
+const UPGRADED: f64 = 0.5;
 /// Step of the clock when nothing happens any more.
 const SETTLE_STEP_MS: u64 = 5;
 /// Share of the histories in which PostgreSQL has a synchronous standby.
@@ -87,6 +89,10 @@ pub fn random_history(seed: u64, directory: &DiskDirectory, prints: bool) -> Rep
     let learners = usize::from(rng.random_bool(WITH_LEARNER));
     let mut world = World::new(seed, (VOTERS, learners), is_protected, &directory.0, prints);
     let hosts = world.hosts.len();
+    let (is_upgraded, any_old) = (rng.random_bool(UPGRADED), rng.random_range(0..=hosts));
+    for host in world.hosts.iter_mut().take(if is_upgraded { any_old } else { 0 }) {
+        host.is_old = true;
+    }
     (0..hosts).for_each(|host| world.start(host));
     if !world.run_until(BOOT_MS_MAX, |world| world.is_complete()) && world.violation.is_none() {
         world.violation = Some("the group does not come up".to_owned());

@@ -98,7 +98,7 @@ fn the_same_seed_gives_the_same_history() {
 }
 
 /// Protections that random histories prove, most within a dozen seeds.
-const FOUND_AT_RANDOM: [Failpoint; 9] = [
+const FOUND_AT_RANDOM: [Failpoint; 10] = [
     Failpoint::LookupBeforeApply,
     Failpoint::AcknowledgeBeforeFlush,
     Failpoint::ApplyTwice,
@@ -108,6 +108,7 @@ const FOUND_AT_RANDOM: [Failpoint; 9] = [
     Failpoint::ApplyAnyVersion,
     Failpoint::PrepareBelowItself,
     Failpoint::PrepareThroughLocks,
+    Failpoint::DecideByOwnRule,
 ];
 
 #[test]

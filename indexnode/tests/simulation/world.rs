@@ -225,6 +225,8 @@ impl World {
         if let Some(end) = self.hosts[host].end() {
             self.note(format_args!("host {host} has ended: {end}"));
             self.kill(host, false);
+            // An administrator starts the newer program that its log asks for (docs/formats.md).
+            self.hosts[host].is_old &= !end.contains("newer rule");
             self.restarts.push((self.now_ms + RESTART_MS, host));
             return;
         }

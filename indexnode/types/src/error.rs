@@ -92,6 +92,7 @@ error_table! {
     LeaseExpired "lease_expired" "MT044" 503 "ServiceUnavailable" SameRequestId "The path was resolved too long before the change; resolve it again.";
     LineageChanged "lineage_changed" "MT045" 503 "ServiceUnavailable" SameRequestId "The path was resolved before the database was promoted or restored, or its index rebuilt; resolve it again.";
     NotPrepared "not_prepared" "MT046" 503 "ServiceUnavailable" SameRequestId "The index has not prepared this change as it was called; prepare it again.";
+    TreeTooLarge "tree_too_large" "MT047" 409 "OperationAborted" No "Too many directories are below the one to remove; remove it in parts, or let the namespace's owner remove it.";
     NotLeader "not_leader" "MT050" 503 "ServiceUnavailable" SameRequestId "The replica asked is not the leader of its group.";
     IndexUnavailable "index_unavailable" "MT051" 503 "ServiceUnavailable" SameRequestId "No replica of the index answers.";
     AwaitTimeout "await_timeout" "MT052" 503 "ServiceUnavailable" SameRequestId "The change is committed, but the index did not confirm it in time.";

@@ -29,8 +29,15 @@ limits! {
     ID_MIN: i64 = 1024;
     /// Most ids of one block.
     ID_BLOCK_MAX: i64 = 1 << 24;
-    /// All permission bits of a mode: read, write and search for owner, group and others.
-    MODE_MAX: u32 = 0o777;
+    /// All bits of a mode: read, write and search for owner, group and others, and the sticky bit.
+    MODE_MAX: u32 = 0o1777;
+    /// All bits that a namespace's umask may take away: the owner's stay, so a directory's maker can make entries in it.
+    UMASK_MAX: u32 = 0o077;
+    /// The umask of a new namespace: what is made in it is private.
+    UMASK_FIRST: u32 = 0o077;
+    /// Most directories that the index checks for a recursive removal by somebody else than the namespace's owner. Checking
+    /// them takes under 50 ms of applying.
+    CHECKED_DIRECTORIES_MAX: usize = 100_000;
     /// Permission bits of an imported object's mode: read and write, never execute.
     IMPORTED_MODE_MAX: u32 = 0o666;
     /// Largest object, in bytes. The sum of a batch cannot overflow.

@@ -74,6 +74,8 @@ pub struct Verb {
     pub request: Argument<Uuid>,
     pub hash: Argument<BigInt>,
     pub lease: Argument<Text>,
+    pub caller: Argument<Text>,
+    pub parent: Argument<Text>,
 }
 
 macro_rules! arguments {
@@ -108,10 +110,16 @@ macro_rules! verbs {
                     REQUEST Uuid;
                     HASH BigInt;
                     LEASE Text;
+                    /// Who asks, with its groups: a [`Caller`](crate::Caller). NULL: the principal, in no group.
+                    CALLER Text;
+                    /// The directory's [`Permission`](crate::Permission) as the lookup found it (P56). NULL: unknown, so only
+                    /// uid 0 passes.
+                    PARENT Text;
                 }
                 pub const VERB: Verb = Verb {
                     name: stringify!($verb), arguments: ARGUMENTS, answer: $answer,
                     principal: PRINCIPAL, ns: NS, pid: PID, request: REQUEST, hash: HASH, lease: LEASE,
+                    caller: CALLER, parent: PARENT,
                 };
                 /// The call of the SQL function with parameters: `mantle.verb($1, …)`.
                 pub const CALL: &str = crate::joined!("mantle.", stringify!($verb), "(", super::parameters(COUNT), ")");
@@ -224,7 +232,7 @@ mod tests {
 
     #[test]
     fn calls_have_a_parameter_for_each_argument() {
-        assert_eq!(delete_object::CALL, "mantle.delete_object($1, $2, $3, $4, $5, $6, $7, $8, $9)");
+        assert_eq!(delete_object::CALL, "mantle.delete_object($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)");
         let calls = [mkdir::CALL, rmdir::CALL, put_object::CALL, delete_object::CALL, set_attributes::CALL];
         for (verb, call) in VERBS.iter().zip(calls) {
             let last = format!("${})", verb.arguments.len());
@@ -232,9 +240,12 @@ mod tests {
         }
     }
 
-    /// SQL gives the lease a default, and only the last arguments may have one.
+    /// SQL gives these a default, and only the last arguments may have one.
     #[test]
-    fn the_lease_is_last() {
-        assert!(VERBS.iter().all(|verb| verb.lease.place() == verb.arguments.len() - 1));
+    fn what_may_be_missing_is_last() {
+        let last = |verb: &Verb| {
+            [verb.lease, verb.caller, verb.parent].map(|argument| verb.arguments.len() - argument.place())
+        };
+        assert!(VERBS.iter().all(|verb| last(verb) == [3, 2, 1]));
     }
 }

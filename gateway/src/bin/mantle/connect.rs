@@ -19,7 +19,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 #[derive(clap::Args)]
 pub struct DatabaseOptions {
-    /// Direct PostgreSQL URL (not a pooler) of a role in mantle_gateway
+    /// Direct PostgreSQL URL (not a pooler) of a role that the command needs: docs/command-line.md
     ///
     /// `?sslmode=verify-full&sslrootcert=FILE` asks for TLS. A password that the URL lacks is taken from the file that
     /// PGPASSFILE names.
@@ -45,7 +45,8 @@ pub async fn connect(url: &DatabaseUrl) -> Result<Client, tokio_postgres::Error>
 pub async fn connect_first(url: &DatabaseUrl) -> Result<Client> {
     let refused = |error: tokio_postgres::Error| {
         let is_of_url = error.code().is_none() && !is_passing(&error);
-        let error = anyhow::Error::new(error).context("cannot connect to PostgreSQL (--database, DATABASE_URL)");
+        let error = anyhow::Error::new(error)
+            .context("cannot connect to PostgreSQL (--database, DATABASE_URL; for an import MANTLE_IMPORT_URL)");
         // Malformed, or without the password that the server asks for.
         if is_of_url { failure(Exit::Usage, exit::message(&error)) } else { error }
     };

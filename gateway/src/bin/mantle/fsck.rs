@@ -337,7 +337,7 @@ impl Comparison<'_> {
                 name: row.get(2),
                 id: DirectoryId::from(row.get::<_, i64>(3)),
                 version: row.get::<_, i64>(4) as u64,
-                permission: Permission { owner: owner as u32, group: group as u32, mode: (mode & 0o777) as u16 },
+                permission: Permission { owner: owner as u32, group: group as u32, mode: mode as u16 },
             };
             if newest.get(&record.id).is_none_or(|known: &DirectoryRecord| record.version > known.version) {
                 newest.insert(record.id, record);

@@ -21,8 +21,9 @@ pub const RAISE_KEY_SIZE: &str = "SELECT mantle.raise_key_size($1, $2, $3)";
 /// Entries by place: ns, pid[], name[]. A row for each, with the id of those that exist.
 pub const STAT: &str = "SELECT ord, id FROM mantle.stat($1, $2, $3)";
 /// Explicit directories: principal, ns, pid[], name[], id[], owner[], group[], mode[], explicit[], metadata[], request
-/// id[], hash[].
-pub const MKDIR: &str = "SELECT ord, code FROM mantle.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+/// id[], hash[]. An import may make them anywhere.
+pub const MKDIR: &str = "SELECT ord, code FROM mantle.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, \
+     p_caller => array_fill('0'::text, ARRAY[cardinality($4::text[])]))";
 /// Objects: principal, ns, pid[], name[], size[], first id, synthetic, modified.
 pub const IMPORT_OBJECTS: &str = "SELECT inserted, existing, refused_ord, refused_code \
      FROM mantle.import_objects($1, $2, $3, $4, $5, $6, $7, $8)";

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use mantle_types::{Error, ErrorCode, Result, limits::USER_METADATA_BYTES_MAX};
+use mantle_types::{
+    Error, ErrorCode, Result,
+    limits::{MODE_MAX, USER_METADATA_BYTES_MAX},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    input::{Input, Json},
+    input::{Input, Json, octal},
     output::{Answer, Changed, EntryView, document, path_of},
 };
 use crate::{
@@ -16,9 +19,6 @@ use crate::{
     http::{App, status},
     ops::{set_attributes::Attributes, stat::Naming},
 };
-
-/// Largest mode: `rwxrwxrwx`.
-const MODE_MAX: u16 = 0o777;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -57,8 +57,7 @@ struct Refusal {
 pub async fn stat(State(app): State<Arc<App>>, input: Input) -> Answer {
     let input = input.without_parameters("stat")?;
     let found = app.gateway.stat(&input.call, &input.ns, &input.path, Naming::Either).await?;
-    let path = path_of(&input.path, &found.entry);
-    document(status::DONE, &EntryView::new(path, found.entry))
+    document(status::DONE, &EntryView::new(path_of(&input.path, &found), found))
 }
 
 pub async fn stat_many(State(app): State<Arc<App>>, input: Input, Json(body): Json<StatBody>) -> Answer {
@@ -93,9 +92,7 @@ fn attributes(body: AttributesBody) -> Result<Attributes> {
     if !in_range(body.owner) || !in_range(body.group) {
         return Err(invalid("owner and group must be below 2^31"));
     }
-    let parse = |text: &str| u16::from_str_radix(text, 8).ok().filter(|mode| *mode <= MODE_MAX);
-    let malformed = || invalid("mode must be octal text from 0000 to 0777");
-    let mode = body.mode.as_deref().map(|text| parse(text).ok_or_else(malformed)).transpose()?;
+    let mode = body.mode.as_deref().map(|text| octal("mode", text, MODE_MAX)).transpose()?;
     if let Some(metadata) = &body.user_metadata {
         // S3's x-amz-meta-* headers must be able to carry them.
         let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c);

@@ -94,6 +94,18 @@ impl FromRequestParts<Arc<App>> for Input {
     }
 }
 
+/// Mode bits: octal text, as in the answer of `stat`.
+///
+/// # Errors
+/// `InvalidArgument` for bits beyond `max`. The mode bits setuid and setgid mean nothing here, so they are refused.
+pub fn octal(name: &str, text: &str, max: u32) -> Result<u16> {
+    let is_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let bits = u16::from_str_radix(text, 8).ok().filter(|bits| is_digits && u32::from(*bits) <= max);
+    let malformed =
+        || Error::new(ErrorCode::InvalidArgument, format!("{name} must be octal text from 0000 to {max:04o}"));
+    bits.ok_or_else(malformed)
+}
+
 /// A JSON body; unknown members are refused by the types.
 pub struct Json<T>(pub T);
 

@@ -29,6 +29,7 @@ pub(super) const VERBS: &[&str] = &[
     "rename",
     "rmdir",
     "set_attributes",
+    "set_umask",
     "stat",
     "stat_many",
     "usage",
@@ -41,6 +42,7 @@ fn table() -> Vec<(&'static str, &'static str, Routes)> {
     vec![
         ("get", "/v1/ns", routing::get(namespaces::list)),
         ("put", "/v1/ns/{ns}", routing::put(namespaces::create)),
+        ("patch", "/v1/ns/{ns}", routing::patch(namespaces::change)),
         ("delete", "/v1/ns/{ns}", routing::delete(namespaces::remove)),
         ("put", "/v1/ns/{ns}/dirs/{path}", routing::put(directories::mkdir)),
         ("delete", "/v1/ns/{ns}/dirs/{path}", routing::delete(directories::rmdir)),

@@ -15,7 +15,7 @@ use super::{
     entry::timestamp,
     errors::{Answer, Refusal, bad_request},
 };
-use crate::app::Call;
+use crate::{app::Call, ops::namespaces::NewNamespace};
 
 /// Most buckets of a page that a client may ask for, as in S3.
 const BUCKETS_MAX: i32 = 10_000;
@@ -54,7 +54,8 @@ impl S3Operations {
         self.check_location(input.create_bucket_configuration.as_ref())?;
         let name = input.bucket;
         let location = format!("/{name}");
-        self.mutate(call, |gateway, call| async move { gateway.create_namespace(&call, &name, None).await }).await?;
+        let new = NewNamespace::default();
+        self.mutate(call, |gateway, call| async move { gateway.create_namespace(&call, &name, &new).await }).await?;
         Ok(S3Response::new(CreateBucketOutput { location: Some(location) }))
     }
 

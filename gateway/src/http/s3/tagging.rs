@@ -173,7 +173,7 @@ impl S3Operations {
         input: GetBucketTaggingInput,
     ) -> Answer<GetBucketTaggingOutput> {
         self.gateway.head_namespace(call, &input.bucket).await?;
-        let root = self.gateway.stat(call, &input.bucket, "", Naming::Exact).await?.entry;
+        let root = self.gateway.stat(call, &input.bucket, "", Naming::Exact).await?;
         let tags = of(root.user_metadata.as_ref());
         if tags.is_empty() {
             let mut missing = S3Error::with_message(errors::code("NoSuchTagSet"), "The TagSet does not exist");

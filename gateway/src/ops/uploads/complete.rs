@@ -217,7 +217,7 @@ impl Gateway {
         };
         check_expected(wanted, &upload, object.size, &object.checksum)?;
         let parent = self.make_parents(call, namespace, making.parents, None).await?;
-        parent.directory.check_change(&call.caller)?;
+        self.check_put(call, &parent.directory, making.entry_name).await?;
         self.admit_key(parent.directory.ns, making.path).await?;
         let destination = parent.directory.pid();
         let Some(sealed) = self.seal(making, &upload, &object, destination, restarts).await? else { return Ok(None) };
@@ -288,7 +288,7 @@ impl Gateway {
                     locator: upload.id.manifest(),
                     precondition: making.wanted.precondition.clone(),
                 };
-                self.store.put_object.submit(claim, parent.directory.leased_partition(), new)
+                self.store.put_object.submit(claim, &making.call.caller, parent.directory.leased_partition(), new)
             })
             .await;
         match answer.and_then(accepted) {

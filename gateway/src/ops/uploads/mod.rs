@@ -66,13 +66,16 @@ impl Gateway {
     /// Begins an upload; answers its name.
     pub async fn create_upload(&self, call: &Call, namespace: &str, key: &str, begin: &Begin) -> Result<String> {
         let path = object_path(key)?;
-        let parents = path.split_last().map(|(_, parents)| parents).unwrap_or_default();
+        let Some((name, parents)) = path.split_last() else { return Err(ErrorCode::InvalidArgument.into()) };
         let reached = self.search(&call.caller, namespace, parents, Purpose::Lookup).await?;
         if matches!(reached, Reached::Part { is_object: true, .. }) {
             whole(reached, parents, true)?;
         }
         let (Reached::All(directory) | Reached::Part { deepest: directory, .. }) = reached;
-        directory.check_change(&call.caller)?;
+        match reached {
+            Reached::All(_) => self.check_put(call, &directory, name).await?,
+            Reached::Part { .. } => directory.check_change(&call.caller)?,
+        }
         let permission = call.permission(0);
         let new = NewUpload {
             ns: directory.ns,

@@ -6,7 +6,7 @@ mod prepared_parts;
 use std::{env, path::PathBuf, sync::Arc, time::Duration};
 
 use futures::future::try_join_all;
-use mantle_types::{ErrorCode, GroupId, Permission};
+use mantle_types::{Caller, ErrorCode, GroupId, Permission};
 use tokio_postgres::{Client, NoTls};
 use uuid::Uuid;
 
@@ -61,6 +61,8 @@ async fn sessions() -> Vec<Client> {
     nodes
 }
 
+const ROOT: Caller = Caller { uid: 0, gids: Vec::new() };
+
 fn claim(ns: i64) -> RequestClaim {
     RequestClaim { principal: 0, ns: ns.into(), request: Uuid::new_v4(), hash: 1 }
 }
@@ -74,7 +76,7 @@ async fn mkdir(store: &Store, ns: i64, id: i64) -> mantle_types::Result<()> {
     let parent = store.lease(&resolution_start(store).await?, ns.into());
     let (name, id) = (format!("d{id}/"), id.into());
     let new = NewDirectory { name, id, permission, explicit: true, user_metadata: None };
-    store.mkdir.submit(claim(ns), parent, new).await.map(drop)
+    store.mkdir.submit(claim(ns), &ROOT, parent, new).await.map(drop)
 }
 
 async fn put(store: &Store, ns: i64, parent: LeasedPartition, name: String, id: i64) -> mantle_types::Result<()> {
@@ -89,7 +91,7 @@ async fn put(store: &Store, ns: i64, parent: LeasedPartition, name: String, id: 
         locator: "l".into(),
         precondition: Precondition::None,
     };
-    store.put_object.run(claim(ns), parent, new).await.map(drop)
+    store.put_object.run(claim(ns), &ROOT, parent, new).await.map(drop)
 }
 
 /// Puts new objects into all directories at once.

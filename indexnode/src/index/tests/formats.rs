@@ -7,7 +7,8 @@ use super::{Replica, SOURCE, State, caused, key, put, record, remove};
 use crate::index::{
     Index,
     command::{
-        Command, NamespaceState, Prepare, SourceBatch, SourceId, SourceStart, StreamTransaction, TransactionPiece,
+        Command, NamespaceState, Prepare, PrepareByRule, SourceBatch, SourceId, SourceStart, StreamTransaction,
+        TransactionPiece,
     },
 };
 
@@ -77,6 +78,10 @@ fn commands() -> Vec<(Command, &'static str)> {
             "0f03ac020202000110000000000000000000000000000000090503020001100000000000000000000000000000000905",
         ),
         (Command::Recover { epoch: Epoch(5), positions: vec![(SourceId(3), lsn)] }, "10050103ac02"),
+        (
+            Command::PrepareByRule(PrepareByRule { prepare: prepare(&["a", "b"], &["c"]), rule: 1, below: vec![id] }),
+            "1100011000000000000000000000000000000009026e7302016101620101630701080100e80701018008",
+        ),
     ]
 }
 

@@ -106,7 +106,7 @@ impl Model {
     }
 
     /// Checks a prepare, and takes its lock.
-    pub fn prepare(&mut self, attempt: u64, prepare: &Prepare) -> Result<PreparedRename, ErrorCode> {
+    pub fn prepare(&mut self, attempt: u64, rule: u32, prepare: &Prepare) -> Result<PreparedRename, ErrorCode> {
         if let Some(code) = self.refusal {
             return Err(code);
         }
@@ -127,6 +127,14 @@ impl Model {
         if !(may(from, Access::Write) && may(into, Access::Write) && may(into, Access::Search)) {
             return Err(ErrorCode::AccessDenied);
         }
+        let owns = |r: &DirectoryRecord| caller.uid == 0 || caller.uid == r.permission.owner;
+        let sticks = |parent: &DirectoryRecord, r: &DirectoryRecord| {
+            rule > 0 && parent.permission.mode & 0o1000 != 0 && !owns(parent) && !owns(r)
+        };
+        let is_kept = rule > 0 && from.id != into.id && !owns(source) && !may(source, Access::Write);
+        if sticks(from, source) || is_kept {
+            return Err(ErrorCode::AccessDenied);
+        }
         let place = (into.id.0, name.clone());
         let request = RequestKey { ns: NS, ..prepare.request };
         if self.locks.iter().any(|lock| lock.request == request)
@@ -141,6 +149,9 @@ impl Model {
         }
         if occupant.is_some_and(|o| !prepare.overwrite || self.rows.values().any(|r| r.pid.0 == o.id.0)) {
             return Err(ErrorCode::AlreadyExists);
+        }
+        if occupant.is_some_and(|o| sticks(into, o)) {
+            return Err(ErrorCode::AccessDenied);
         }
         let prepared = PreparedRename {
             attempt,

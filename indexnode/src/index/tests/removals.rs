@@ -1,9 +1,11 @@
 //! Recursive removal of a directory: one step moves it into the trash and out of every path; then the trash is emptied.
 
-use mantle_types::{Caller, DirectoryId, ErrorCode, Lsn, NamespaceId, PartitionId, RequestKey};
+use mantle_types::{
+    Caller, DirectoryId, ErrorCode, Lsn, NamespaceId, PartitionId, RequestKey, limits::CHECKED_DIRECTORIES_MAX,
+};
 
 use super::*;
-use crate::index::command::{Prepare, PreparedRename};
+use crate::index::command::{NEWEST_RULE, Prepare, PrepareByRule, PreparedRename};
 
 const ROOT: u64 = 1024;
 
@@ -123,4 +125,93 @@ fn a_removal_needs_permission_and_an_existing_directory() {
     assert_eq!(try_prepare(&mut replica, stranger), Err(ErrorCode::AccessDenied));
     assert!(replica.index.locks().is_empty());
     assert_eq!(DirectoryId::TRASH.sole_partition(), PartitionId(1));
+}
+
+fn try_by_rule(replica: &mut Replica, uid: u32, prepare: Prepare, below: &[u64]) -> Result<PreparedRename, ErrorCode> {
+    let prepare = Prepare { caller: Caller { uid, gids: vec![] }, ..prepare };
+    let below = below.iter().map(|id| DirectoryId(*id)).collect();
+    match replica.apply(Command::PrepareByRule(PrepareByRule { prepare, rule: NEWEST_RULE, below })) {
+        Applied::Prepared(result) => result.map_err(|error| error.code()),
+        Applied::Done => panic!("a prepare is answered"),
+    }
+}
+
+/// As [`small_tree`], with modes: all may write, except where `closed` says otherwise.
+fn open_tree(closed: &[(u64, u16)]) -> Replica {
+    let mut replica = small_tree();
+    let places = [(0, "ns", ROOT), (ROOT, "a", 1030), (1030, "b", 1031), (1031, "c", 1032), (ROOT, "d", 1040)];
+    let records = places.map(|(pid, name, id)| {
+        let mut record = record(pid, name, id, 2);
+        record.permission.mode = closed.iter().find(|(of, _)| *of == id).map_or(0o777, |(_, mode)| *mode);
+        put(record)
+    });
+    replica.stream(20, records.into());
+    replica
+}
+
+#[test]
+fn everything_below_a_removed_directory_is_checked() {
+    let all = [1030, 1031, 1032];
+    assert!(try_by_rule(&mut open_tree(&[]), 9, removal(1, "a"), &all).is_ok());
+    for mode in [0o700, 0o755, 0o776, 0o773, 0o775, 0o1777] {
+        for closed in all {
+            let mut replica = open_tree(&[(closed, mode)]);
+            let refused = try_by_rule(&mut replica, 9, removal(1, "a"), &all);
+            assert_eq!(refused, Err(ErrorCode::AccessDenied), "{closed} has mode {mode:o}");
+            assert!(replica.index.locks().is_empty());
+            assert!(try_by_rule(&mut replica, 7, removal(1, "a"), &[]).is_ok(), "the namespace's owner");
+        }
+    }
+    let mut replica = open_tree(&[(ROOT, 0o1777)]);
+    assert_eq!(try_by_rule(&mut replica, 9, removal(1, "a"), &all), Err(ErrorCode::AccessDenied), "a sticky parent");
+    assert!(try_by_rule(&mut replica, 0, removal(1, "a"), &[]).is_ok());
+}
+
+/// The proposer's list may be older than the entry, or made up: every replica finds out whether it is whole.
+#[test]
+fn a_list_that_is_not_everything_below_is_refused() {
+    for below in [
+        &[][..],
+        &[1030],
+        &[1030, 1031],
+        &[1030, 1032],
+        &[1031, 1032],
+        &[1030, 1031, 1031],
+        &[1030, 1031, 1032, 1040],
+        &[1030, 1031, 1032, 2000],
+        &[1030, 1031, 1032, ROOT],
+    ] {
+        let refused = try_by_rule(&mut open_tree(&[(1032, 0o700)]), 9, removal(1, "a"), below);
+        assert_eq!(refused, Err(ErrorCode::Locked), "{below:?}");
+    }
+    let mut replica = open_tree(&[]);
+    replica.stream(30, vec![put(record(1032, "new", 1050, 1))]);
+    assert_eq!(try_by_rule(&mut replica, 9, removal(1, "a"), &[1030, 1031, 1032]), Err(ErrorCode::Locked));
+    let many: Vec<u64> = (0..=CHECKED_DIRECTORIES_MAX as u64).collect();
+    assert_eq!(try_by_rule(&mut replica, 9, removal(1, "a"), &many), Err(ErrorCode::TreeTooLarge));
+}
+
+/// The check of as many directories as there may be, which other entries wait for.
+#[test]
+#[ignore = "measures"]
+fn time_of_the_largest_check() {
+    let mut replica = open_tree(&[]);
+    let ids: Vec<u64> = (10_000..10_000 + CHECKED_DIRECTORIES_MAX as u64 - 3).collect();
+    let records = ids.iter().map(|id| {
+        let mut one = record(1030, &format!("directory-{id}"), *id, 1);
+        one.permission.mode = 0o777;
+        put(one)
+    });
+    replica.stream(30, records.collect());
+    let below: Vec<u64> = [1030, 1031, 1032].into_iter().chain(ids).map(DirectoryId).map(|id| id.0).collect();
+    let began = std::time::Instant::now();
+    let mut index = std::mem::take(&mut replica.index);
+    let below: Vec<DirectoryId> = below.into_iter().map(DirectoryId).collect();
+    let prepare = Prepare { caller: Caller { uid: 9, gids: vec![] }, ..removal(1, "a") };
+    let command = Command::PrepareByRule(PrepareByRule { prepare, rule: NEWEST_RULE, below });
+    println!("prepared in {:?}", began.elapsed());
+    let began = std::time::Instant::now();
+    let applied = index.apply(99, command, &mut Effects::default());
+    println!("{CHECKED_DIRECTORIES_MAX} directories checked in {:?}", began.elapsed());
+    assert!(matches!(applied, Applied::Prepared(Ok(_))));
 }

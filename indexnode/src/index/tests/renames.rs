@@ -11,7 +11,7 @@ use super::{
     model::{Model, Place},
     *,
 };
-use crate::index::command::{Prepare, PreparedRename};
+use crate::index::command::{FIRST_RULE, NEWEST_RULE, Prepare, PrepareByRule, PreparedRename};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -19,7 +19,7 @@ enum Step {
     Rmdir { which: Pick },
     Chmod { which: Pick, owner: u32, mode: u16 },
     Lookup { which: Pick, rest: Option<u8>, uid: u32 },
-    Prepare { request: u128, source: Pick, parent: Pick, name: u8, overwrite: bool, uid: u32 },
+    Prepare { request: u128, source: Pick, parent: Pick, name: u8, overwrite: bool, uid: u32, rule: u32 },
     Commit { which: Pick },
     Abort { which: Pick },
     Deliver { count: usize },
@@ -34,11 +34,13 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (pick(), 0u8..4).prop_map(|(parent, name)| Step::Mkdir { parent, name }),
         2 => pick().prop_map(|which| Step::Rmdir { which }),
-        1 => (pick(), 1u32..3, prop::sample::select(vec![0o755, 0o700, 0o711, 0o777, 0o000]))
+        1 => (pick(), 1u32..3, prop::sample::select(vec![0o755, 0o700, 0o711, 0o777, 0o1777, 0o000]))
             .prop_map(|(which, owner, mode)| Step::Chmod { which, owner, mode }),
         4 => (pick(), proptest::option::of(0u8..4), uid()).prop_map(|(which, rest, uid)| Step::Lookup { which, rest, uid }),
-        10 => (0u128..8, pick(), pick(), 0u8..4, any::<bool>(), uid()).prop_map(
-            |(request, source, parent, name, overwrite, uid)| Step::Prepare { request, source, parent, name, overwrite, uid }
+        10 => (0u128..8, pick(), pick(), 0u8..4, any::<bool>(), uid(), FIRST_RULE..=NEWEST_RULE).prop_map(
+            |(request, source, parent, name, overwrite, uid, rule)| Step::Prepare {
+                request, source, parent, name, overwrite, uid, rule
+            }
         ),
         6 => pick().prop_map(|which| Step::Commit { which }),
         2 => pick().prop_map(|which| Step::Abort { which }),
@@ -198,7 +200,7 @@ impl World {
     }
 
     fn prepare(&mut self, step: &Step) {
-        let Step::Prepare { request, source, parent, name, overwrite, uid } = step else { return };
+        let Step::Prepare { request, source, parent, name, overwrite, uid, rule } = step else { return };
         let source = self.model.path(Self::pick(&self.model, source));
         let mut destination = self.model.path(Self::pick(&self.model, parent));
         destination.push(format!("n{name}"));
@@ -212,8 +214,12 @@ impl World {
             remove: false,
             lock_ms: 5,
         };
-        let Applied::Prepared(answer) = self.replica.apply(Command::Prepare(prepare.clone())) else { unreachable!() };
-        let expected = self.model.prepare(self.replica.log_index, &prepare);
+        let command = match *rule {
+            FIRST_RULE => Command::Prepare(prepare.clone()),
+            rule => Command::PrepareByRule(PrepareByRule { prepare: prepare.clone(), rule, below: Vec::new() }),
+        };
+        let Applied::Prepared(answer) = self.replica.apply(command) else { unreachable!() };
+        let expected = self.model.prepare(self.replica.log_index, *rule, &prepare);
         assert_eq!(answer.map_err(|error| error.code()), expected, "{prepare:?}");
         if let Ok(prepared) = expected {
             let place = |pid: PartitionId, path: &[String]| (pid.0, path.last().unwrap().clone());

@@ -246,7 +246,7 @@ impl Writer {
         };
         let attempt = self.log_index + 1;
         let mut answer = None;
-        self.apply(world, Command::Prepare(prepare.clone()), |model| answer = model.prepare(attempt, &prepare).ok());
+        self.apply(world, Command::Prepare(prepare.clone()), |model| answer = model.prepare(attempt, 0, &prepare).ok());
         if answer.is_some() {
             self.prepared = Some((one, to, self.next_key, attempt));
         }

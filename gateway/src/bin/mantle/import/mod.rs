@@ -39,7 +39,6 @@ use self::{
 };
 use crate::{
     IndexOptions, connect,
-    connect::DatabaseOptions,
     database_url::DatabaseUrl,
     exit::{Exit, failure},
     output::Output,
@@ -80,8 +79,9 @@ pub struct Options {
     /// Numeric id of the principal in whose name entries are made (0: superuser)
     #[arg(long, value_name = "UID", default_value_t = 0, value_parser = clap::value_parser!(i32).range(0..))]
     principal: i32,
-    #[command(flatten)]
-    database: DatabaseOptions,
+    /// Direct PostgreSQL URL (not a pooler) of a role in mantle_importer
+    #[arg(long = "database", env = "MANTLE_IMPORT_URL", value_name = "URL", hide_env_values = true)]
+    database: DatabaseUrl,
     #[command(flatten)]
     index: IndexOptions,
 }
@@ -109,9 +109,9 @@ async fn import(options: Options, cancel: CancellationToken) -> Result<Summary> 
     let started = Instant::now();
     check_namespace_name(&options.namespace)?;
     // Wrong arguments fail here, before the listing is read and without further attempts.
-    drop(connect::connect_first(&options.database.url).await?);
+    drop(connect::connect_first(&options.database).await?);
     let index = (!options.index.replicas.is_empty()).then(|| options.index.client()).transpose()?;
-    let ns = namespace(&options.database.url, &options.namespace).await?;
+    let ns = namespace(&options.database, &options.namespace).await?;
     let report = Report::create(options.report.as_deref()).map_err(|error| {
         failure(
             Exit::Usage,
@@ -126,10 +126,10 @@ async fn import(options: Options, cancel: CancellationToken) -> Result<Summary> 
         () = cancel.cancelled() => return Err(interrupted()),
     };
     let Parsed { tree, order, report, lines, key_bytes, elapsed: parse } = parsed;
-    permit_keys(&options.database.url, ns, tree.levels(), key_bytes).await?;
+    permit_keys(&options.database, ns, tree.levels(), key_bytes).await?;
 
     let load = Load {
-        url: options.database.url,
+        url: options.database,
         principal: options.principal,
         ns,
         tree,

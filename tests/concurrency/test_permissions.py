@@ -1,0 +1,168 @@
+"""Permissions are checked under the latch of the directory: no check races a change of the permission (P56).
+
+A caller gives the permission that its lookup found. These tests let the lookup be old: the permission is changed, and
+the change acknowledged, between the lookup and the verb.
+"""
+
+import uuid
+
+import psycopg
+import pytest
+
+from stack.poll import wait_until
+
+from . import verbs
+from .tree import Op
+from .verbs import Answer, Key
+
+BOUND_S = 30.0
+DENIED = "MT030"
+# A caller that is neither the owner (7) nor in the group (7) of what the tests make.
+OTHER = "9,20"
+OPEN, CLOSED = "7,7,511", "7,7,448"
+WAITING = "SELECT count(*) FROM mantle.latches WHERE class = 'directory' AND NOT granted"
+
+
+@pytest.fixture(scope="module")
+def target(make_target):
+    return make_target("permissions")
+
+
+class Shared:
+    """A directory of mode 0777 with two objects of mode 0666 and an empty directory, and one beside it."""
+
+    def __init__(self, connection: psycopg.Connection):
+        self.connection = connection
+        self.ns = verbs.create_namespace(connection, f"perm-{uuid.uuid4().hex[:12]}")
+        self.next_id = verbs.allocate_ids(connection, 100)
+        connection.execute("SELECT mantle.set_umask(0, n.name, 0) FROM mantle.namespaces n WHERE n.ns = %s", (self.ns,))
+        self.id = self.new_id()
+        self.done(Op("mkdir", self.ns, "shared/", self.id, mode=0o777))
+        self.inner, self.object = self.new_id(), self.new_id()
+        self.done(Op("mkdir", self.id, "d/", self.inner, mode=0o777))
+        self.done(Op("put_object", self.id, "o", self.object, mode=0o666))
+        self.done(Op("put_object", self.id, "p", self.new_id(), mode=0o666))
+        self.beside = self.new_id()
+        self.done(Op("mkdir", self.ns, "beside/", self.beside, mode=0o777))
+        # Recorded, so that what the callers say of it does not count.
+        self.done(Op("set_attributes", self.ns, "beside/", self.beside, mode=0o777))
+        self.done(Op("put_object", self.beside, "i", self.new_id(), mode=0o666))
+
+    def new_id(self) -> int:
+        self.next_id += 1
+        return self.next_id
+
+    def call(self, op: Op, connection: psycopg.Connection | None = None, **given: str) -> Answer:
+        return verbs.call(connection or self.connection, self.ns, [op], [Key(uuid.uuid4())], **given)[0]
+
+    def done(self, op: Op) -> None:
+        assert self.call(op).code is None, op
+
+    def chmod(self, mode: int, connection: psycopg.Connection | None = None) -> Answer:
+        return self.call(Op("set_attributes", self.ns, "shared/", self.id, mode=mode), connection)
+
+    def change(self, verb: str) -> Op:
+        """A change that needs to search the directory and, except to overwrite, to write to it."""
+        return {
+            "create": Op("put_object", self.id, "new", self.new_id()),
+            "overwrite": Op("put_object", self.id, "o", self.new_id()),
+            "mkdir": Op("mkdir", self.id, "new/", self.new_id()),
+            "delete": Op("delete_object", self.id, "o"),
+            "rmdir": Op("rmdir", self.id, "d/", self.inner),
+            "rename from": Op("rename_object", self.id, "o", dst_pid=self.beside, dst_name="o"),
+            "rename to": Op("rename_object", self.beside, "i", dst_pid=self.id, dst_name="i"),
+            "rename onto": Op("rename_object", self.id, "o", dst_pid=self.id, dst_name="p", overwrite=True),
+        }[verb]
+
+
+CHANGES = ("create", "overwrite", "mkdir", "delete", "rmdir", "rename from", "rename to", "rename onto")
+
+
+@pytest.fixture
+def shared(target):
+    with target.connect() as connection:
+        yield Shared(connection)
+        assert connection.execute("SELECT * FROM mantle.check()").fetchall() == []
+
+
+@pytest.mark.parametrize("verb", CHANGES)
+def test_what_a_lookup_found_before_a_chmod_does_not_count(shared, verb):
+    op = shared.change(verb)
+    with shared.connection.transaction(force_rollback=True):
+        assert shared.call(op, caller=OTHER, parent=OPEN).code is None, "it is allowed before"
+    assert shared.call(op, caller=OTHER, parent=CLOSED).code == DENIED
+    assert shared.call(op, caller=OTHER).code == DENIED, "an unknown permission allows nothing"
+    assert shared.chmod(0o700).code is None
+    assert shared.call(op, caller=OTHER, parent=OPEN).code == DENIED, "the lookup was before the chmod"
+    assert shared.chmod(0o777).code is None
+    assert shared.call(op, caller=OTHER, parent=CLOSED).code is None, "and so was this one"
+
+
+@pytest.mark.parametrize("verb", ["delete", "rmdir", "rename from", "rename onto", "overwrite"])
+def test_the_sticky_bit_holds_at_once(shared, verb):
+    op = shared.change(verb)
+    assert shared.chmod(0o1777).code is None
+    assert shared.call(op, caller=OTHER, parent=OPEN).code == DENIED
+    with shared.connection.transaction(force_rollback=True):
+        assert shared.call(op, caller="7", parent=OPEN).code is None, "the owner may"
+    assert shared.call(shared.change("create"), caller=OTHER, parent=OPEN).code is None
+
+
+@pytest.mark.parametrize("verb", CHANGES)
+def test_a_chmod_waits_for_changes_that_were_allowed(target, shared, later, verb):
+    with target.connect() as changing, target.connect() as closing, target.connect() as observer:
+        with changing.transaction():
+            assert shared.call(shared.change(verb), changing, caller=OTHER, parent=OPEN).code is None
+            chmod = later(shared.chmod, 0o700, closing)
+            wait_until(lambda: chmod.done() or observer.execute(WAITING).fetchone()[0], "the chmod", BOUND_S)
+            assert not chmod.done(), "it did not wait"
+        assert chmod.result(BOUND_S).code is None
+
+
+def test_a_change_waits_for_a_chmod_and_then_sees_it(target, shared, later):
+    with target.connect() as changing, target.connect() as closing, target.connect() as observer:
+        with closing.transaction():
+            assert shared.chmod(0o700, closing).code is None
+            put = later(shared.call, shared.change("create"), changing, caller=OTHER, parent=OPEN)
+            wait_until(lambda: put.done() or observer.execute(WAITING).fetchone()[0], "the put", BOUND_S)
+            assert not put.done(), "it did not wait"
+        assert put.result(BOUND_S).code == DENIED
+
+
+def test_a_chmod_needs_the_owner_under_the_latch(shared):
+    chmod = Op("set_attributes", shared.id, "o", shared.object, mode=0o600)
+    assert shared.call(chmod, caller=OTHER, parent=OPEN).code == DENIED
+    assert shared.call(chmod, caller="7", parent=OPEN).code is None
+    assert shared.chmod(0o666).code is None
+    assert shared.call(chmod, caller="9", parent=OPEN).code == DENIED, "the directory may not be searched any more"
+
+
+def test_an_overwrite_keeps_owner_and_mode(shared):
+    find = "SELECT owner, grp, mode, version FROM mantle.meta WHERE pid = %s AND name = 'o' AND ts = 0"
+    assert shared.call(shared.change("overwrite"), caller=OTHER, parent="7,7,457").code is None, "writing it is enough"
+    assert shared.connection.execute(find, (shared.id,)).fetchone() == (7, 7, 0o666, 2)
+    shared.done(Op("set_attributes", shared.id, "o", shared.object, mode=0o604))
+    assert shared.call(shared.change("overwrite"), caller=OTHER, parent=OPEN).code == DENIED
+    shared.done(Op("set_attributes", shared.id, "o", shared.object, mode=0o400))
+    assert shared.call(shared.change("overwrite"), caller="7", parent=OPEN).code is None, "the owner may always"
+    assert shared.connection.execute(find, (shared.id,)).fetchone() == (7, 7, 0o400, 5)
+
+
+def test_a_condition_tells_no_etag_to_who_may_not_read(shared):
+    shared.done(Op("set_attributes", shared.id, "o", shared.object, mode=0o622))
+    for condition in ("e", "other", "!e", "!other"):
+        op = Op("put_object", shared.id, "o", shared.new_id(), condition=condition)
+        assert shared.call(op, caller=OTHER, parent=OPEN).code == DENIED, condition
+    for condition, code in (("*absent", "MT019"), ("*present", None)):
+        op = Op("put_object", shared.id, "o", shared.new_id(), condition=condition)
+        assert shared.call(op, caller=OTHER, parent=OPEN).code == code, condition
+
+
+def test_a_copy_of_the_permission_that_differs_is_damage(target, shared):
+    assert shared.chmod(0o750).code is None
+    with shared.connection.transaction(force_rollback=True):
+        shared.connection.execute(
+            "UPDATE mantle.meta SET mode = 511 WHERE pid = %s AND name = '/_ATTR' AND ts = 0", (shared.id,)
+        )
+        found = shared.connection.execute("SELECT problem, pid, name FROM mantle.check()").fetchall()
+        assert found == [("permission", shared.ns, "shared/")]
