@@ -5,7 +5,9 @@
 
 use std::{
     future::{Ready, ready},
+    sync::{Mutex, PoisonError},
     task::{Context, Poll},
+    time::{Duration, Instant},
 };
 
 use futures::future::Either;
@@ -18,6 +20,9 @@ use tower::{Layer, Service};
 use super::{index_service::IndexService, metrics, peer_service::PeerService};
 use crate::proto::peer::peer_server::PeerServer;
 
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
+/// Characters of a path in the log: the caller chose it.
+const LOGGED_PATH_MAX: usize = 100;
 const INDEX: &str = <IndexServer<IndexService> as NamedService>::NAME;
 const PEER: &str = <PeerServer<PeerService> as NamedService>::NAME;
 
@@ -73,6 +78,27 @@ fn denied(identity: &Identity, roles: &[Role]) -> Status {
     Status::permission_denied(format!("the certificate of `{}` may not make this call: {needed} may", identity.name()))
 }
 
+/// Logs one refused call a second at most: all are counted, and whoever reaches the port could fill the disk with log.
+fn log_refused(path: &str, connection: Option<&Connection>, status: &Status) {
+    static LOGGED: Mutex<Option<Instant>> = Mutex::new(None);
+    let now = Instant::now();
+    {
+        let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.is_some_and(|logged| now.duration_since(logged) < LOG_INTERVAL) {
+            return;
+        }
+        *logged = Some(now);
+    }
+    let caller = connection.map(|connection| connection.address);
+    let path: String = path.chars().take(LOGGED_PATH_MAX).collect();
+    tracing::warn!(
+        ?caller,
+        path,
+        reason = status.message(),
+        "a call was refused; more within a second are only counted"
+    );
+}
+
 impl<S> Layer<S> for AccessLayer {
     type Service = Access<S>;
 
@@ -107,8 +133,7 @@ where
             Err(status) => {
                 let reason = if status.code() == tonic::Code::Unauthenticated { "unauthenticated" } else { "denied" };
                 metrics::count_refused(reason);
-                let caller = connection.map(|connection| connection.address);
-                tracing::warn!(?caller, path = request.uri().path(), reason = status.message(), "a call was refused");
+                log_refused(request.uri().path(), connection, &status);
                 Either::Left(ready(Ok(status.into_http())))
             }
         }

@@ -15,6 +15,7 @@ pub mod summary;
 mod tree;
 
 use std::{
+    env,
     fs::File,
     io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
@@ -79,9 +80,9 @@ pub struct Options {
     /// Numeric id of the principal in whose name entries are made (0: superuser)
     #[arg(long, value_name = "UID", default_value_t = 0, value_parser = clap::value_parser!(i32).range(0..))]
     principal: i32,
-    /// Direct PostgreSQL URL (not a pooler) of a role in mantle_importer
+    /// Direct PostgreSQL URL (not a pooler) of a role in mantle_importer. Without it, the URL of DATABASE_URL
     #[arg(long = "database", env = "MANTLE_IMPORT_URL", value_name = "URL", hide_env_values = true)]
-    database: DatabaseUrl,
+    database: Option<DatabaseUrl>,
     #[command(flatten)]
     index: IndexOptions,
 }
@@ -93,6 +94,14 @@ pub async fn run(options: Options, output: Output) -> Result<Exit> {
     output.text(&summary);
     output.answer(&summary.answer());
     Ok(Exit::Fine)
+}
+
+/// The database that the other commands use: one role may be for all.
+fn database_of_environment() -> Result<DatabaseUrl> {
+    let refused = |why: String| failure(Exit::Usage, why);
+    let url = env::var("DATABASE_URL")
+        .map_err(|_| refused("which database? Give --database, MANTLE_IMPORT_URL or DATABASE_URL".to_owned()))?;
+    url.parse().map_err(|error| refused(format!("DATABASE_URL: {error:#}")))
 }
 
 async fn cancel_on_ctrl_c(cancel: CancellationToken) {
@@ -109,9 +118,10 @@ async fn import(options: Options, cancel: CancellationToken) -> Result<Summary> 
     let started = Instant::now();
     check_namespace_name(&options.namespace)?;
     // Wrong arguments fail here, before the listing is read and without further attempts.
-    drop(connect::connect_first(&options.database).await?);
+    let database = options.database.map_or_else(database_of_environment, Ok)?;
+    drop(connect::connect_first(&database).await?);
     let index = (!options.index.replicas.is_empty()).then(|| options.index.client()).transpose()?;
-    let ns = namespace(&options.database, &options.namespace).await?;
+    let ns = namespace(&database, &options.namespace).await?;
     let report = Report::create(options.report.as_deref()).map_err(|error| {
         failure(
             Exit::Usage,
@@ -126,10 +136,10 @@ async fn import(options: Options, cancel: CancellationToken) -> Result<Summary> 
         () = cancel.cancelled() => return Err(interrupted()),
     };
     let Parsed { tree, order, report, lines, key_bytes, elapsed: parse } = parsed;
-    permit_keys(&options.database, ns, tree.levels(), key_bytes).await?;
+    permit_keys(&database, ns, tree.levels(), key_bytes).await?;
 
     let load = Load {
-        url: options.database,
+        url: database,
         principal: options.principal,
         ns,
         tree,
