@@ -124,7 +124,6 @@ class ClusterLayout(Layout):
         """gRPC addresses of voters and learners."""
         return [f"{host.address}:{PORT_INDEX_GRPC}" for host in self.index_hosts]
 
-    certificates = path_below("secrets", "tls")
     patroni = path_below("patroni")  # Patroni's Python environment
 
 

@@ -4,7 +4,7 @@ PostgreSQL.
 
 import json
 
-from stack import http
+from stack import http, tls
 from stack.account import Account
 from stack.gateway import Gateway
 from stack.indexnode import IndexNode
@@ -23,27 +23,6 @@ from .layout import (
     VOTERS,
     ClusterLayout,
 )
-
-
-def index_tls(layout: ClusterLayout, host: Host, phase: str = "strict") -> str:
-    """The section about the connections between Mantle's processes."""
-    files = certificates.of(layout, host)
-    return f"""[tls]
-ca_file = "{files["authority"]}"
-certificate_file = "{files["certificate"]}"
-key_file = "{files["key"]}"
-phase = "{phase}"
-"""
-
-
-def postgres_tls(layout: ClusterLayout, host: Host, *, with_certificate: bool = False) -> str:
-    """The section about connections to PostgreSQL. Behind the host's proxy all servers have one name."""
-    files = certificates.of(layout, host)
-    own = f'certificate_file = "{files["certificate"]}"\nkey_file = "{files["key"]}"\n' if with_certificate else ""
-    return f"""[postgres.tls]
-ca_file = "{files["authority"]}"
-{own}server_name = "{certificates.TAFDB}"
-"""
 
 
 class Proxy(Service):
@@ -77,13 +56,7 @@ class Pooler(PgBouncer):
     """The PgBouncer beside a server: TLS on both sides."""
 
     def tls(self) -> str:
-        files = certificates.of(self.layout, self.host)
-        return f"""client_tls_sslmode = require
-client_tls_cert_file = {files["certificate"]}
-client_tls_key_file = {files["key"]}
-server_tls_sslmode = verify-full
-server_tls_ca_file = {files["authority"]}
-"""
+        return tls.pgbouncer(certificates.of(self.layout, self.host))
 
 
 class Replica(IndexNode):
@@ -97,11 +70,12 @@ class Replica(IndexNode):
 
     def settings(self) -> str:
         index, learners = times.of("indexnode"), self.layout.index_addresses[VOTERS:]
+        files = certificates.of(self.layout, self.host)
         return f"""learner = {str(self.is_learner).lower()}
 learners = {json.dumps(learners)}
 {super().settings()}
-{postgres_tls(self.layout, self.host, with_certificate=True)}
-{index_tls(self.layout, self.host)}
+{tls.postgres(files, with_certificate=True, server_name=certificates.TAFDB)}
+{tls.index(files)}
 [raft]
 election_timeout_ms = {index["election_timeout_ms"]}
 heartbeat_ms = {index["heartbeat_ms"]}
@@ -134,13 +108,10 @@ class ClusterGateway(Gateway):
     def settings(self) -> str:
         limits = "".join(f"{name} = {value}\n" for name, value in times.of("gateway").items())
         text = super().settings().replace("pool_size", f"node_port = {PORT_PGBOUNCER}\npool_size", 1)
-        files = certificates.of(self.layout, self.host, "-https")
+        files = certificates.of(self.layout, self.host)
         return f"""{text}
-[https]
-certificate_file = "{files["certificate"]}"
-key_file = "{files["key"]}"
-
-{index_tls(self.layout, self.host)}
-{postgres_tls(self.layout, self.host)}
+{tls.https(certificates.of(self.layout, self.host, "-https"))}
+{tls.index(files)}
+{tls.postgres(files, server_name=certificates.TAFDB)}
 [limits]
 {limits}"""

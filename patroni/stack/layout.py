@@ -80,6 +80,7 @@ class Layout:
     data = path_below("data")
     config = path_below("config")
     secrets = path_below("secrets")
+    certificates = path_below("secrets", "tls")  # of deployments that speak TLS
     logs = path_below("logs")
     pids = path_below("pids")
     binaries = path_below("bin")

@@ -18,15 +18,14 @@ from .terminal import run
 
 SHARED_BUFFERS_MAX_MB = 2048
 
-ACCESS = """# Loopback only, passwords only. Replication of IndexNodes names the database, so these lines cover it.
-host all all 127.0.0.1/32 scram-sha-256
-"""
-
 
 class PostgreSQL(Service):
     """One server. `program`: what runs it, if that is not the launcher."""
 
     READY_BOUND_S = 120.0  # includes a crash recovery of max_wal_size
+    ACCESS = """# Loopback only, passwords only. Replication of IndexNodes names the database, so these lines cover it.
+host all all 127.0.0.1/32 scram-sha-256
+"""
 
     def __init__(self, layout: Layout, account: Account, host: Host = LOOPBACK, program: list | None = None):
         self.data = layout.data / host.name / "postgresql"
@@ -44,7 +43,7 @@ class PostgreSQL(Service):
             self._initialize()
         for name, text in (
             ("mantle.conf", (CONFIG / "mantle.conf").read_text(encoding="utf-8")),
-            ("pg_hba.conf", ACCESS),
+            ("pg_hba.conf", self.ACCESS),
             ("postgresql.conf", self.settings()),
         ):
             self.account.write(self.data / name, text)
