@@ -30,9 +30,14 @@ def make_missing(layout: ClusterLayout, account: Account) -> None:
     # Members are clients of each other.
     make(layout, account, "etcd", "/CN=etcd", etcd, [BOTH], ETCD_AUTHORITY)
     make(layout, account, "patroni", "/CN=patroni", [], ["extendedKeyUsage=clientAuth"], ETCD_AUTHORITY)
-    make(layout, account, ADMINISTRATOR, "/OU=mantle-administrator/CN=administrator", [], [BOTH])
+    make_administrator(layout, account)
     for host in (*layout.index_hosts, *layout.gateway_hosts, *layout.database_hosts):
         make_for(layout, account, host)
+
+
+def make_administrator(layout: ClusterLayout, account: Account, **options) -> None:
+    """Makes the certificate of the person at the terminal; the options are those of `make`."""
+    make(layout, account, ADMINISTRATOR, "/OU=mantle-administrator/CN=administrator", [], [BOTH], **options)
 
 
 def make_for(layout: ClusterLayout, account: Account, host: Host, **options) -> None:

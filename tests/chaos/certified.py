@@ -5,6 +5,7 @@ that undoes it, as those of catalogue.py do.
 import os
 import random
 import signal
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -12,9 +13,10 @@ from pathlib import Path
 
 import grpc
 
-from cluster import certificates
+from cluster import certificates, monitoring
 from cluster.cluster import Cluster
 from cluster.layout import Host
+from stack import http
 from stack.poll import wait_until
 from tests.cluster.clients import index_channel
 
@@ -67,12 +69,14 @@ def authority_replaced(cluster: Cluster, _draw: random.Random) -> Undo:
     certificates.make_authority(layout, account, NEXT)
     certificate, key = (certificates.path(layout, f"{NEXT}.{suffix}") for suffix in ("crt", "key"))
     with _all_read_again(cluster):
-        _write(cluster, trusted, trusted.read_text() + certificate.read_text())
+        _trust(cluster, trusted.read_text() + certificate.read_text())
     hosts = [*layout.index_hosts, *layout.gateway_hosts, *layout.database_hosts]
     with _all_read_again(cluster):
         _replace(cluster, hosts, authority=NEXT)
+        certificates.make_administrator(layout, account, replaces=True, authority=NEXT)
+    _await_certificates_of(cluster, certificate)
     with _all_read_again(cluster):
-        _write(cluster, trusted, certificate.read_text())
+        _trust(cluster, certificate.read_text())
     _write(cluster, own, key.read_text())
     for path in (certificate, key, *layout.certificates.glob("test-*")):
         path.unlink()
@@ -130,12 +134,26 @@ def _replace(cluster: Cluster, hosts: list[Host], **options) -> None:
         certificates.make_for(cluster.layout, cluster.account, host, replaces=True, **options)
 
 
+def _trust(cluster: Cluster, authorities: str) -> None:
+    _write(cluster, certificates.path(cluster.layout, f"{certificates.AUTHORITY}.crt"), authorities)
+    monitoring.write(cluster)  # Prometheus has a copy
+
+
 def _write(cluster: Cluster, path: Path, text: str) -> None:
     new = path.with_suffix(".new")
     new.write_text(text)
     new.chmod(0o600)
     cluster.account.own(new)
     new.rename(path)
+
+
+def _await_certificates_of(cluster: Cluster, authority: Path) -> None:
+    """Waits until nobody shows a certificate of the old authority: Patroni reads its files in its next round."""
+    trusting = ssl.create_default_context(cafile=str(authority))
+    for member in cluster.members:
+        if member.process.pid() is not None:
+            shows = lambda member=member: http.call("GET", f"{member.rest}/liveness", tls=trusting)[0] == 200
+            wait_until(shows, f"the new certificate of {member.name}", BOUND_S)
 
 
 @contextmanager

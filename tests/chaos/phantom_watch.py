@@ -46,18 +46,20 @@ class Phantoms:
         self._thread.join()
 
     def _watch(self) -> None:
-        addresses = self.cluster.layout.index_addresses
-        with_each = [(at, index_channel(self.cluster, at, "gateway", "administrator")) for at in addresses]
+        channels: dict[str, grpc.Channel] = {}
         while not self._end.is_set():
-            for address, channel in with_each:
+            for address in self.cluster.layout.index_addresses:
+                if address not in channels:
+                    channels[address] = index_channel(self.cluster, address, "gateway", "administrator")
                 try:
-                    stub = services.IndexStub(channel)
+                    stub = services.IndexStub(channels[address])
                     self._ask(address, stub)
                     self._look(address, stub)
                 except (grpc.RpcError, StopIteration):
-                    pass  # it is down, or cut off: that is the fault
+                    # It is down, or cut off: that is the fault. A new channel reads the certificates again.
+                    channels.pop(address).close()
                 self._end.wait(PAUSE_S)
-        for _, channel in with_each:
+        for channel in channels.values():
             channel.close()
 
     def _ask(self, address: str, stub) -> None:
