@@ -49,7 +49,7 @@ cluster-worker: python ## Add a Citus worker with a standby to the running clust
 cluster-stop: python ## Stop what `make cluster` started; the data stays
 	@$(CLUSTER) stop
 
-clean: python ## Stop everything and remove .run/, .cluster/, .test/, .test-cluster/, .chaos/, .concurrency/, .bench/, .clients/, .conformance/ with all data (not target/)
+clean: python ## Stop everything and remove .run/, .cluster/, .test/, .test-cluster/, .chaos/, .concurrency/, .bench/, .bench-tls/, .clients/, .conformance/ with all data (not target/)
 	@$(CLUSTER) clean
 	@$(CLUSTER) clean --folder .test-cluster
 	@$(CLUSTER) clean --folder .chaos
@@ -57,6 +57,7 @@ clean: python ## Stop everything and remove .run/, .cluster/, .test/, .test-clus
 	@$(STACK) clean --folder .test
 	@$(STACK) clean --folder .concurrency
 	@$(STACK) clean --folder .bench
+	@$(STACK) clean --folder .bench-tls
 	@$(STACK) clean --folder .clients/stack
 	@$(STACK) clean --folder .conformance/stack
 	@rm -rf .clients
@@ -103,7 +104,7 @@ simulate: python ## Run one seed of the IndexNode simulation, SEED=0, with its t
 lint: python ## Check format, warnings, documentation, imports, links and words
 	@$(SUITE) --only lint
 
-bench: python ## Measure load, memory, latencies and baselines on a stack of its own; writes docs/bench.md (FULL=1: the whole list; ONLY=contention, ONLY=lookup: a part; ONLY=puts: on PostgreSQL alone; ONLY=citus: Citus against plain PostgreSQL; ONLY=s3: objects, beside PEER=name,url,pid, with its keys in MANTLE_PEER_ACCESS_KEY and MANTLE_PEER_SECRET_KEY)
+bench: python ## Measure load, memory, latencies and baselines on a stack of its own; writes docs/bench.md (FULL=1: the whole list; ONLY=contention, ONLY=lookup: a part; ONLY=puts: on PostgreSQL alone; ONLY=citus: Citus against plain PostgreSQL; ONLY=tls: what TLS costs; ONLY=s3: objects, beside PEER=name,url,pid, with its keys in MANTLE_PEER_ACCESS_KEY and MANTLE_PEER_SECRET_KEY)
 	@$(STACK) bench $(if $(FULL),--full) $(if $(ONLY),--only $(ONLY)) $(if $(PEER),--peer "$(PEER)") $(if $(PORT_BASE),--port-base $(PORT_BASE))
 
 soak: python ## Run SEEDS=10000 seeds of the simulation; hold dirstat of a hot directory to its bounds for SECONDS=600 on a stack of its own, writes docs/soak.md

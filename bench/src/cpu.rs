@@ -40,6 +40,33 @@ impl Server {
     }
 }
 
+/// Servers by name.
+pub struct Servers(Vec<(String, Server)>);
+
+impl Servers {
+    /// Reads a list of `name=pid`.
+    pub fn parse(list: &[String]) -> Result<Self> {
+        let server = |text: &String| {
+            let (name, pid) = text.split_once('=').with_context(|| format!("`{text}` is not name=pid"))?;
+            Ok((name.to_owned(), Server::of(pid.parse()?)))
+        };
+        list.iter().map(server).collect::<Result<_>>().map(Self)
+    }
+
+    pub fn one(name: &str, server: Server) -> Self {
+        Self(vec![(name.to_owned(), server)])
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| &**name)
+    }
+
+    /// Processor time that each has used since its start.
+    pub fn used(&self) -> Result<Vec<Duration>> {
+        self.0.iter().map(|(_, server)| used(&[*server])).collect()
+    }
+}
+
 /// Processor time that servers have used since their start.
 pub fn used(servers: &[Server]) -> Result<Duration> {
     let mut ticks = 0;

@@ -16,10 +16,11 @@ mod s3;
 mod sample;
 mod soak;
 mod sql;
+mod tls;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::Parser;
 use mantle_index_client::IndexClient;
 use mantle_types::GroupId;
@@ -62,6 +63,7 @@ enum Command {
     Citus(citus::Options),
     Puts(measure::puts::Options),
     Lookup(lookup::Options),
+    Tls(tls::Options),
     #[command(hide = true)]
     IndexReplicas(lookup::serve::Options),
 }
@@ -133,10 +135,12 @@ struct Options {
 
 fn main() -> Result<ExitCode> {
     let Cli { output, command } = Cli::parse();
+    // Clients for HTTP ask for it, also those that never speak TLS.
+    rustls::crypto::ring::default_provider().install_default().map_err(|_| anyhow!("it was named before"))?;
     let mut runtime = match command {
         // One thread: callers share the processors with the measured processes, and a call that passes from thread to
         // thread wakes two processors.
-        Command::Lookup(_) | Command::Measure(_) | Command::Puts(_) => Builder::new_current_thread(),
+        Command::Lookup(_) | Command::Measure(_) | Command::Puts(_) | Command::Tls(_) => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
     };
     runtime.enable_all().build()?.block_on(perform(command, output))
@@ -149,6 +153,7 @@ async fn perform(command: Command, output: Option<PathBuf>) -> Result<ExitCode> 
         Command::Citus(options) => citus::run(&options).await?,
         Command::Puts(options) => (measure::puts::run_alone(&options).await?, true),
         Command::Lookup(options) => (lookup::run(&options).await?, true),
+        Command::Tls(options) => tls::run(&options).await?,
         Command::IndexReplicas(options) => return lookup::serve::serve(&options).await.map(|()| ExitCode::SUCCESS),
     };
     report.save(output.as_deref())?;

@@ -16,6 +16,11 @@ impl Rest {
         Self { client: Client::new(), url: url.trim_end_matches('/').to_owned(), token: token.to_owned() }
     }
 
+    /// Calls through this client from now on.
+    pub fn by(self, client: Client) -> Self {
+        Self { client, ..self }
+    }
+
     /// A client with a connection of its own.
     pub fn another(&self) -> Self {
         Self { client: Client::new(), ..self.clone() }

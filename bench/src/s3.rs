@@ -32,6 +32,11 @@ impl S3 {
         })
     }
 
+    /// Calls through this client from now on.
+    pub fn by(self, client: Client) -> Self {
+        Self { client, ..self }
+    }
+
     /// Requests one page of keys after `start_after`; answers how many keys it has.
     pub async fn list(&self, bucket: &str, start_after: &str, keys_max: usize) -> Result<usize> {
         let url = self.page_url(bucket, start_after, keys_max, Timestamp::now());

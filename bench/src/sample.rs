@@ -53,6 +53,13 @@ impl Sample {
     }
 }
 
+/// The median of figures, one a turn; the higher one of two in the middle.
+pub fn median(figures: &[f64]) -> f64 {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

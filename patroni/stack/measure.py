@@ -1,7 +1,7 @@
 """The bench and the soak, each on a new stack that is removed afterwards.
 
-Citus is compared with a plain PostgreSQL on servers without the rest of a stack. Puts run on one plain server, and
-lookups need no PostgreSQL. All write pages of docs/; none is part of `make test`.
+Citus is compared with a plain PostgreSQL on servers without the rest of a stack, and TLS in two stacks. Puts run on one
+plain server, and lookups need no PostgreSQL. All write pages of docs/; none is part of `make test`.
 """
 
 import os
@@ -10,19 +10,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import citus, debian, environment, load, packages
+from . import citus, debian, environment, load, packages, secret
 from .account import make_folder, remove_folder, service_account
-from .layout import DATABASE, REPOSITORY
+from .layout import DATABASE, REGION, REPOSITORY
 from .server import Server
 from .stack import Stack
 from .terminal import run, say, step
+from .tls_stack import TlsStack
 
 PORT_BASE = 7800
 FOLDER = REPOSITORY / ".bench"
+TLS_FOLDER = REPOSITORY / ".bench-tls"
+PORTS_OF_A_STACK = 100
 CITUS_GB = 6.0
 CITUS_SETTINGS = {"shared_buffers": "512MB"}  # for each of four servers
 PUTS_GB = 20.0  # measured: rows, PostgreSQL indexes and WAL of three minutes
 PUTS_SETTINGS = {"shared_buffers": "2GB", "max_wal_size": "4GB"}
+TLS_GB = 6.0  # measured: objects, rows, PostgreSQL indexes and WAL of five minutes
 SOAK_GB_PER_MINUTE = 0.5  # measured: rows, PostgreSQL indexes and WAL of 4,000 puts a second, before WAL is recycled
 SOAK_GB_MIN = 6.0
 
@@ -47,26 +51,33 @@ def _listing(folder: Path, part: str) -> list[str | Path]:
 
 
 @contextmanager
-def _stack(port_base: int | None, need_gb: float, what: str) -> Iterator[tuple[Stack, dict[str, str]]]:
-    """A new, running stack, and its variables; the measuring program is built."""
-    _build()
-    stack = Stack(FOLDER, port_base or PORT_BASE)
+def _running(stack: Stack, need_gb: float, what: str) -> Iterator[None]:
+    """A new stack while it runs."""
     load.check_disk(stack.given_folder, need_gb, what)
     stack.remove()
     try:
         with stack.alone():
             stack.start()
-            # It measures what gateways and imports do, and needs a role of its own for neither.
-            stack.postgresql.psql("GRANT mantle_gateway, mantle_importer TO operator")
-            admin = stack.postgresql.url("postgres", "superuser")
-            # The program reads no password file.
-            urls = {
-                "DATABASE_URL": stack.postgresql.url("operator"), "MANTLE_POOLER_URL": stack.pgbouncer.url("operator"),
-                "MANTLE_ADMIN_URL": admin,
-            }  # fmt: skip
-            yield stack, {**environment.variables(stack), **load.import_environment(stack), **urls}
+            yield
     finally:
         stack.remove()
+
+
+@contextmanager
+def _stack(port_base: int | None, need_gb: float, what: str) -> Iterator[tuple[Stack, dict[str, str]]]:
+    """A new, running stack, and its variables; the measuring program is built."""
+    _build()
+    stack = Stack(FOLDER, port_base or PORT_BASE)
+    with _running(stack, need_gb, what):
+        # It measures what gateways and imports do, and needs a role of its own for neither.
+        stack.postgresql.psql("GRANT mantle_gateway, mantle_importer TO operator")
+        admin = stack.postgresql.url("postgres", "superuser")
+        # The program reads no password file.
+        urls = {
+            "DATABASE_URL": stack.postgresql.url("operator"), "MANTLE_POOLER_URL": stack.pgbouncer.url("operator"),
+            "MANTLE_ADMIN_URL": admin,
+        }  # fmt: skip
+        yield stack, {**environment.variables(stack), **load.import_environment(stack), **urls}
 
 
 @contextmanager
@@ -100,20 +111,27 @@ def bench(part: str, port_base: int | None, only: str | None, peer: str | None =
     if only == "puts":
         _puts(port_base)
         return
+    if only == "tls":
+        _tls(port_base)
+        return
     with _stack(port_base, load.DATA_GB[part], "the bench") as (stack, variables):
         stack.start_more_gateways()
         arguments = ["measure", *_listing(stack.layout.folder, part), "--mantle", stack.layout.binaries / "mantle"]
         gathering, *others = (gateway.url for gateway in stack.more_gateways)
-        processes = ",".join(f"{process.name}={process.pid()}" for process in stack.processes())
         if peer:
             arguments += ["--peer", peer]
         more = {
-            "MANTLE_PROCESSES": processes,
+            "MANTLE_PROCESSES": _processes(stack),
             "MANTLE_MORE_URLS": gathering,
             "MANTLE_NOT_GATHERING_URLS": ",".join(others),
         }
         page = f"bench-{only.replace(',', '-')}.md" if only else "bench.md"
         _measure(page, *arguments, *(["--only", only] if only else []), **variables, **more)
+
+
+def _processes(stack: Stack) -> str:
+    """The names and pids of its processes."""
+    return ",".join(f"{process.name}={process.pid()}" for process in stack.processes())
 
 
 def citus_against_plain(part: str, port_base: int | None) -> None:
@@ -144,6 +162,24 @@ def _lookup(part: str) -> None:
     _build()
     with tempfile.TemporaryDirectory() as folder:
         _measure("bench-lookup.md", "lookup", *_listing(Path(folder), part))
+
+
+def _tls(port_base: int | None) -> None:
+    """Writes docs/bench-tls.md. A missed bound is a failure."""
+    _build()
+    first = port_base or PORT_BASE
+    plain, encrypted = stacks = Stack(FOLDER, first), TlsStack(TLS_FOLDER, first + PORTS_OF_A_STACK)
+    with _running(plain, TLS_GB, "the bench"), _running(encrypted, TLS_GB, "the bench"):
+        encrypted.check_encryption()
+        each = lambda name: ",".join(secret.read(stack.layout, name) for stack in stacks)
+        variables = {
+            "MANTLE_URLS": ",".join(stack.gateway.url for stack in stacks), "MANTLE_TOKENS": each("token"),
+            "MANTLE_ACCESS_KEYS": each("access_key"), "MANTLE_SECRET_KEYS": each("secret_key"), "AWS_REGION": REGION,
+            "MANTLE_PLAIN_PROCESSES": _processes(plain), "MANTLE_TLS_PROCESSES": _processes(encrypted),
+            "MANTLE_ADMIN_URL": plain.postgresql.url("postgres", "superuser"), "MANTLE_TLS_CA": encrypted.authority,
+        }  # fmt: skip
+        _measure("bench-tls.md", "tls", **variables)
+        encrypted.check_encryption()
 
 
 def soak(seconds: int, port_base: int | None) -> None:

@@ -7,7 +7,7 @@ use mantle_index_client::IndexClient;
 
 use super::{
     Group, Options, Setup, queries,
-    rows::{DIRECTORIES, DIRECTORIES_FEW, median},
+    rows::{DIRECTORIES, DIRECTORIES_FEW},
     run_callers,
     tree::LEVELS,
     warmed,
@@ -15,7 +15,7 @@ use super::{
 use crate::{
     machine::Awake,
     report::{Report, count, short},
-    sample::Sample,
+    sample::{Sample, median},
 };
 
 /// Callers whose p99 is measured: one, and few enough to leave the processors idle time.

@@ -8,6 +8,7 @@ mod group;
 mod levels;
 mod rows;
 pub mod serve;
+pub mod tls;
 mod tree;
 mod writer;
 
@@ -40,7 +41,7 @@ pub struct Options {
     /// Directories of the largest tree, for the rows `scale`
     #[arg(long, value_name = "N", default_value_t = 10_000_000)]
     directories_max: u64,
-    /// Only these, by comma: throughput, latency, scale, writes, invalidation, snapshots, followers, levels, batching, tls
+    /// Only these, by comma: throughput, latency, scale, writes, invalidation, snapshots, followers, levels, batching
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     rows: Vec<String>,
 }
@@ -132,7 +133,7 @@ pub async fn run(options: &Options) -> Result<Report> {
     if options.wants("throughput") || options.wants("latency") {
         rows::throughput_and_latency(options, &mut report).await?;
     }
-    for row in ["scale", "writes", "invalidation", "snapshots", "followers", "batching", "levels", "tls"] {
+    for row in ["scale", "writes", "invalidation", "snapshots", "followers", "batching", "levels"] {
         if !options.wants(row) {
             continue;
         }
@@ -143,7 +144,6 @@ pub async fn run(options: &Options) -> Result<Report> {
             "snapshots" => changes::snapshots(options, &mut report).await?,
             "followers" => rows::followers(options, &mut report).await?,
             "batching" => changes::batching(options, &mut report).await?,
-            "tls" => rows::tls(options, &mut report).await?,
             _ => levels::run(options, &mut report)?,
         }
     }

@@ -3,29 +3,20 @@
 use anyhow::Result;
 use mantle_index_client::IndexClient;
 
-use super::{Group, Measured, Options, Setup, queries, run_callers, tree::LEVELS, warmed};
+use super::{Group, Measured, Options, queries, run_callers, tree::LEVELS, warmed};
 use crate::{
     cpu,
     report::{Report, count, short},
-    sample::Sample,
+    sample::{Sample, median},
 };
 
-/// The least turns from which the cost of TLS is told.
-const TLS_TURNS_MIN: usize = 7;
-const CALLERS: usize = 256;
+pub const CALLERS: usize = 256;
 pub const DIRECTORIES: u64 = 1_000_000;
 /// Followers get a small tree: the cost of a request to the leader does not depend on its size.
 pub const DIRECTORIES_FEW: u64 = 100_000;
 const LOOKUPS_IN_PROCESS: u64 = 2_000_000;
 /// What one IndexNode core serves in the paper (Mantle, SOSP '25, section 6).
 const PAPER_PER_CORE: &str = "6,700–7,800";
-
-/// The median of the turns' throughputs.
-pub fn median(rates: &[f64]) -> f64 {
-    let mut sorted = rates.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
-}
 
 /// Cache on and off, many callers and one, deep and shallow paths.
 pub async fn throughput_and_latency(options: &Options, report: &mut Report) -> Result<()> {
@@ -149,48 +140,4 @@ pub async fn followers(options: &Options, report: &mut Report) -> Result<()> {
     let (names, values) = (["follower reads off", "follower reads on"], [alone, together]);
     compare(report, "256 callers | lookups/s | ÷ leader alone", names, values, |value| count(value as u64));
     group.stop().await
-}
-
-/// The same lookups without TLS and with certificates at both ends, by callers and directories.
-pub async fn tls(options: &Options, report: &mut Report) -> Result<()> {
-    let setup = |has_tls| Setup { directories: DIRECTORIES, has_tls, ..Setup::default() };
-    let mut groups = [Group::start_with(&setup(false)).await?, Group::start_with(&setup(true)).await?];
-    let clients = [warmed(&groups[0], 0..1).await?, warmed(&groups[1], 0..1).await?];
-    let queries = queries(&groups[0].tree, LEVELS);
-    let [mut rates, mut each] = <[[Vec<f64>; 2]; 2]>::default();
-    let mut alone = <[Sample; 2]>::default();
-    let turns = options.turns.max(TLS_TURNS_MIN);
-    for turn in 0..turns {
-        for at in [turn % 2, 1 - turn % 2] {
-            let before = groups[at].cpu().await? + cpu::own()?.as_secs_f64();
-            let Measured { rate, sample, .. } =
-                run_callers(&clients[at], &queries, CALLERS, options.period(), false).await?;
-            rates[at].push(rate);
-            let used = groups[at].cpu().await? + cpu::own()?.as_secs_f64() - before;
-            each[at].push(used * 1e6 / sample.len() as f64);
-            alone[at].merge(run_callers(&clients[at], &queries, 1, options.period() / 4, false).await?.sample);
-        }
-    }
-    report.heading("Lookups over TLS");
-    report.paragraph(&format!(
-        "{CALLERS} callers in one process, one replica that leads, {} directories; TLS 1.3 with certificates at both ends. \
-         Medians of {turns} turns, in which the order changes. Processor time is of both processes.",
-        count(groups[0].tree.directories()),
-    ));
-    let row = |name: &str, at: usize| {
-        let [rate, used] = [&rates[at], &each[at]].map(|turns| median(turns));
-        [
-            name.to_owned(),
-            count(rate as u64),
-            short(rate / median(&rates[0])),
-            short(used),
-            short(used / median(&each[0])),
-            short(alone[at].p50_ms() * 1e3),
-        ]
-    };
-    report.table(
-        "lookups | lookups/s | ÷ plain | µs of processor time each | ÷ plain | one caller, p50 µs",
-        &[row("plain (baseline)", 0), row("TLS", 1)],
-    );
-    Group::stop_all(groups).await
 }

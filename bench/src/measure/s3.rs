@@ -3,12 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use rand::Rng;
 
 use super::{Bench, rotation, run_rounds};
 use crate::{
-    cpu::{self, Server},
+    cpu::{Server, Servers},
     report::{Report, count, short},
     s3::S3,
     sample::Sample,
@@ -36,8 +36,7 @@ const CHAIN_CONNECTIONS: usize = 16;
 struct Service {
     name: String,
     s3: S3,
-    /// By name, each with its children.
-    processes: Vec<(String, Server)>,
+    processes: Servers,
     bucket: String,
 }
 
@@ -57,19 +56,14 @@ impl Measured {
 
     /// Milliseconds of processor time a request, by process.
     fn cpu_cell(&self, service: &Service) -> String {
-        let each =
-            self.cpu.iter().zip(&service.processes).map(|(used, (name, _))| {
-                format!("{name} {}", short(used.as_secs_f64() * 1e3 / self.sample.len() as f64))
-            });
-        each.collect::<Vec<_>>().join(", ")
+        let each = |(used, name): (&Duration, &str)| {
+            format!("{name} {}", short(used.as_secs_f64() * 1e3 / self.sample.len() as f64))
+        };
+        self.cpu.iter().zip(service.processes.names()).map(each).collect::<Vec<_>>().join(", ")
     }
 }
 
 impl Service {
-    fn used(&self) -> Result<Vec<Duration>> {
-        self.processes.iter().map(|(_, process)| cpu::used(&[*process])).collect()
-    }
-
     fn path(&self, key: &str) -> String {
         format!("{}/{key}", self.bucket)
     }
@@ -82,12 +76,12 @@ impl Service {
         (period, calls): (Duration, usize),
         call: impl Fn(usize, usize) -> F,
     ) -> Result<()> {
-        let (before, started) = (self.used()?, Instant::now());
+        let (before, started) = (self.processes.used()?, Instant::now());
         let (_, sample) = run_rounds(connections, period, calls, call).await?;
         measured.elapsed += started.elapsed();
         measured.sample.merge(sample);
         measured.cpu.resize(before.len(), Duration::ZERO);
-        for ((total, before), after) in measured.cpu.iter_mut().zip(before).zip(self.used()?) {
+        for ((total, before), after) in measured.cpu.iter_mut().zip(before).zip(self.processes.used()?) {
             *total += after.saturating_sub(before);
         }
         Ok(())
@@ -111,14 +105,10 @@ impl Service {
 
 fn services(bench: &Bench) -> Result<Vec<Service>> {
     let options = &bench.options;
-    let process = |text: &String| {
-        let (name, pid) = text.split_once('=').context("MANTLE_PROCESSES must be name=pid,…")?;
-        Ok((name.to_owned(), Server::of(pid.parse()?)))
-    };
     let mut services = vec![Service {
         name: "Mantle".into(),
         s3: S3::new(&options.s3_endpoint, &options.region, &options.access_key, &options.secret_key)?,
-        processes: options.processes.iter().map(process).collect::<Result<_>>()?,
+        processes: Servers::parse(&options.processes)?,
         bucket: format!("{}-s3", bench.ns),
     }];
     if let Some(peer) = &options.peer {
@@ -128,7 +118,7 @@ fn services(bench: &Bench) -> Result<Vec<Service>> {
         services.push(Service {
             name: name.into(),
             s3: S3::new(url, &options.region, &options.peer_access_key, &options.peer_secret_key)?,
-            processes: vec![(name.into(), Server::of(pid.parse()?))],
+            processes: Servers::one(name, Server::of(pid.parse()?)),
             bucket: format!("{}-s3", bench.ns),
         });
     }
@@ -239,13 +229,12 @@ async fn in_parts(services: &[Service], part: &'static [u8], report: &mut Report
     let mut table = Vec::new();
     for connections in UPLOAD_CONNECTIONS {
         for service in services {
-            let (before, started) = (service.used()?, Instant::now());
+            let (before, started) = (service.processes.used()?, Instant::now());
             let completing = service.upload(&format!("parts-{connections}"), PARTS, connections, part).await?;
             let seconds = started.elapsed().as_secs_f64();
-            let used = service.used()?.into_iter().zip(before).zip(&service.processes);
-            let cpu = used.map(|((after, before), (name, _))| {
-                format!("{name} {}", short(after.saturating_sub(before).as_secs_f64()))
-            });
+            let used = service.processes.used()?.into_iter().zip(before).zip(service.processes.names());
+            let cpu = used
+                .map(|((after, before), name)| format!("{name} {}", short(after.saturating_sub(before).as_secs_f64())));
             let mib = (PARTS * PART_BYTES) as f64 / f64::from(1 << 20);
             table.push([
                 count(connections as u64),
