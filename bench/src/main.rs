@@ -5,6 +5,7 @@
 
 mod citus;
 mod cpu;
+mod http;
 mod input;
 mod lookup;
 mod machine;
@@ -20,7 +21,7 @@ mod tls;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use clap::Parser;
 use mantle_index_client::IndexClient;
 use mantle_types::GroupId;
@@ -135,8 +136,6 @@ struct Options {
 
 fn main() -> Result<ExitCode> {
     let Cli { output, command } = Cli::parse();
-    // Clients for HTTP ask for it, also those that never speak TLS.
-    rustls::crypto::ring::default_provider().install_default().map_err(|_| anyhow!("it was named before"))?;
     let mut runtime = match command {
         // One thread: callers share the processors with the measured processes, and a call that passes from thread to
         // thread wakes two processors.

@@ -4,6 +4,8 @@ use anyhow::{Context, Result, bail};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::http;
+
 #[derive(Clone)]
 pub struct Rest {
     client: Client,
@@ -13,7 +15,7 @@ pub struct Rest {
 
 impl Rest {
     pub fn new(url: &str, token: &str) -> Self {
-        Self { client: Client::new(), url: url.trim_end_matches('/').to_owned(), token: token.to_owned() }
+        Self { client: http::client(), url: url.trim_end_matches('/').to_owned(), token: token.to_owned() }
     }
 
     /// Calls through this client from now on.
@@ -23,7 +25,7 @@ impl Rest {
 
     /// A client with a connection of its own.
     pub fn another(&self) -> Self {
-        Self { client: Client::new(), ..self.clone() }
+        Self { client: http::client(), ..self.clone() }
     }
 
     async fn call(&self, method: Method, path: &str, body: Option<Value>, expected: &[StatusCode]) -> Result<()> {

@@ -10,6 +10,8 @@ use jiff::Timestamp;
 use reqwest::{Body, Client, Response, StatusCode, Url};
 use rusty_s3::{Method, signing::sign};
 
+use crate::http;
+
 const EXPIRES_SECONDS: u64 = 60;
 
 pub struct S3 {
@@ -24,7 +26,7 @@ impl S3 {
     /// A client of `endpoint` (`http://host:port`).
     pub fn new(endpoint: &str, region: &str, access_key: &str, secret_key: &str) -> Result<Self> {
         Ok(Self {
-            client: Client::new(),
+            client: http::client(),
             endpoint: endpoint.parse().context("the S3 endpoint must be http://host:port")?,
             region: region.to_owned(),
             access_key: access_key.to_owned(),

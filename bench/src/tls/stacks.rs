@@ -1,18 +1,14 @@
 //! PUT and mkdir at the two stacks: processor time of each process for an operation, operations a second, latency.
 
-use std::{
-    fs,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use rand::Rng;
-use reqwest::{Certificate, Client};
 
 use super::Options;
 use crate::{
     cpu::{self, Servers},
+    http,
     measure::{rotation, run_rounds},
     report::{Report, count, short},
     rest::Rest,
@@ -52,12 +48,6 @@ pub struct Stack {
     body: &'static [u8],
 }
 
-/// A client of either stack, so that both are called by the same code.
-fn client(authority: &Path) -> Result<Client> {
-    let pem = fs::read(authority).with_context(|| format!("cannot read {}", authority.display()))?;
-    Ok(Client::builder().http1_only().add_root_certificate(Certificate::from_pem(&pem)?).build()?)
-}
-
 impl Stack {
     /// The plain stack, then the one with TLS.
     pub async fn both(options: &Options) -> Result<[Self; 2]> {
@@ -67,7 +57,7 @@ impl Stack {
         let body: &'static [u8] = rand::rng().random_iter().take(BODY_BYTES).collect::<Vec<u8>>().leak();
         let ns = format!("bench-{}", chrono::Utc::now().format("%Y%m%d-%H%M%S"));
         let stack = |at: usize, processes: &[String]| {
-            let client = client(&options.authority)?;
+            let client = http::client_trusting(&options.authority)?;
             anyhow::Ok(Self {
                 rest: Rest::new(&urls[at], &tokens[at]).by(client.clone()),
                 s3: S3::new(&urls[at], region, &access_keys[at], &secret_keys[at])?.by(client),

@@ -31,8 +31,9 @@ const LOOKUP: Layer = Layer {
     std: INDEX.std,
 };
 
-fn manifest() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+/// Asked at run time: clones share a target folder, and with it a program that another clone has built.
+fn manifest() -> PathBuf {
+    PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").unwrap())
 }
 
 /// The dependencies of `Cargo.toml`, as they are written in paths.

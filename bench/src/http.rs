@@ -1,0 +1,24 @@
+//! The HTTP clients of the bench.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result};
+use reqwest::{Certificate, Client, ClientBuilder};
+
+/// A client that keeps its connections.
+pub fn client() -> Client {
+    builder().build().expect("a client without files of its own can be made")
+}
+
+/// A client of HTTP/1.1 that trusts the authority of the file.
+pub fn client_trusting(authority: &Path) -> Result<Client> {
+    let pem = fs::read(authority).with_context(|| format!("cannot read {}", authority.display()))?;
+    Ok(builder().http1_only().add_root_certificate(Certificate::from_pem(&pem)?).build()?)
+}
+
+/// Each client asks for a provider of cryptography, also one that never speaks TLS, and none is built into reqwest here.
+fn builder() -> ClientBuilder {
+    // An error says that an earlier client has named it.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Client::builder()
+}
