@@ -92,6 +92,10 @@ impl Index {
                 return Applied::Prepared(self.apply_prepare(log_index, &by, effects));
             }
             Command::PrepareByRule(by) => return Applied::Prepared(self.apply_prepare(log_index, &by, effects)),
+            Command::Prepares(all) => {
+                let answers = all.iter().map(|by| self.apply_prepare(log_index, by, effects));
+                return Applied::AllPrepared(answers.collect());
+            }
             Command::Release { request, attempt } => {
                 if self.locks.get(&request).is_some_and(|lock| lock.attempt == attempt) {
                     self.locks.remove(&request);
