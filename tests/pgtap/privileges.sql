@@ -63,8 +63,8 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      put_object_delegated put_object_distributed put_object_fallback put_object_one queue_pruning
      raise_fault read_place_delegated reading_fault record_attempt_delegated record_permission_delegated record_request record_request_delegated
      recorded_outcome rekey_requests removable_directories remove_directory remove_entry_delegated
-     removal_fault removed_fault rename_directory_fault rename_directory_move replaced_metadata replacement_fault reported_index_replicas request_fault
-     revoke_namespace rmdir_delegated rows_estimate run_maintenance set_attributes_delegated
+     removal_fault removed_fault rename_directory_fallback rename_directory_fault rename_directory_move replaced_metadata replacement_fault reported_index_replicas request_fault
+     revoke_namespace rmdir_delegated rmdir_fallback rows_estimate run_maintenance set_attributes_delegated
      set_attributes_one shard_problems share_object_delegated trash_targets try_latch_delegated
      try_latch_exclusive try_latch_name try_latch_shared walk_down walk_tree worker_signs write_tombstone
      write_tombstone_delegated');

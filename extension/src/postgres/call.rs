@@ -40,6 +40,31 @@ impl Arguments {
         unsafe { *(*self.0).args.as_ptr().add(at) }
     }
 
+    /// A call of another function with these arguments, then more.
+    pub fn pass_to(
+        &self,
+        name: &CStr,
+        types: &[pg_sys::Oid],
+        more: &[pg_sys::NullableDatum],
+    ) -> pg_sys::FunctionCallInfo {
+        assert_eq!(types.len(), self.count() + more.len(), "arguments of mantle.{}", name.to_string_lossy());
+        let call = prepare(name, types);
+        // SAFETY: the call has room for as many arguments as there are types.
+        unsafe {
+            let arguments = (*call).args.as_mut_ptr();
+            for at in 0..self.count() {
+                *arguments.add(at) = self.raw(at);
+            }
+            for (at, argument) in more.iter().enumerate() {
+                *arguments.add(self.count() + at) = *argument;
+            }
+            (*call).context = (*self.0).context;
+            (*call).resultinfo = (*self.0).resultinfo;
+            (*call).fncollation = (*self.0).fncollation;
+        }
+        call
+    }
+
     pub fn count(&self) -> usize {
         // SAFETY: the call is running.
         unsafe { (*self.0).nargs as usize }
@@ -48,8 +73,14 @@ impl Arguments {
 
 /// Calls a step that answers a SQLSTATE or NULL. A strict step with a NULL argument answers NULL.
 pub fn call_step(name: &CStr, types: &[pg_sys::Oid], arguments: &[pg_sys::NullableDatum]) -> Option<String> {
+    // SAFETY: steps answer text.
+    call_function(name, types, arguments).and_then(|fault| unsafe { String::from_datum(fault, false) })
+}
+
+/// Calls a function of schema `mantle`.
+pub fn call_function(name: &CStr, types: &[pg_sys::Oid], arguments: &[pg_sys::NullableDatum]) -> Value {
     let call = prepare(name, types);
-    // SAFETY: the step has these arguments. It may raise, so it is called in pgrx's guard.
+    // SAFETY: the function has these arguments. It may raise, so it is called in pgrx's guard.
     unsafe {
         let is_strict = (*(*call).flinfo).fn_strict;
         if is_strict && arguments.iter().any(|argument| argument.isnull) {
@@ -59,8 +90,8 @@ pub fn call_step(name: &CStr, types: &[pg_sys::Oid], arguments: &[pg_sys::Nullab
             *(*call).args.as_mut_ptr().add(at) = *argument;
         }
         let run = (*(*call).flinfo).fn_addr?;
-        let fault = pg_sys::ffi::pg_guard_ffi_boundary(|| run(call));
-        String::from_datum(fault, (*call).isnull)
+        let answer = pg_sys::ffi::pg_guard_ffi_boundary(|| run(call));
+        (!(*call).isnull).then_some(answer)
     }
 }
 

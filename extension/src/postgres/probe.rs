@@ -12,10 +12,11 @@ use super::{
     row::{Row, Value},
 };
 
-/// A column of a key and its value. The text column has collation "C".
+/// A column of a key, and what its value has to be. The text column has collation "C".
 pub struct Key {
     column: i16,
-    equal: pg_sys::RegProcedure,
+    strategy: u32,
+    operator: pg_sys::RegProcedure,
     value: Value,
 }
 
@@ -36,8 +37,28 @@ impl Key {
         Self::new(column, pg_sys::F_TEXTEQ, value)
     }
 
-    fn new(column: i16, equal: u32, value: impl IntoDatum) -> Self {
-        Self { column, equal: pg_sys::Oid::from(equal), value: value.into_datum() }
+    pub fn uuid(column: i16, value: pgrx::Uuid) -> Self {
+        Self::new(column, pg_sys::F_UUID_EQ, value)
+    }
+
+    /// Above the value.
+    pub fn int8_above(column: i16, value: i64) -> Self {
+        Self { strategy: pg_sys::BTGreaterStrategyNumber, ..Self::new(column, pg_sys::F_INT8GT, value) }
+    }
+
+    /// Below the value.
+    pub fn text_below(column: i16, value: &str) -> Self {
+        Self { strategy: pg_sys::BTLessStrategyNumber, ..Self::new(column, pg_sys::F_TEXT_LT, value) }
+    }
+
+    /// The value, or above it.
+    pub fn text_from(column: i16, value: &str) -> Self {
+        Self { strategy: pg_sys::BTGreaterEqualStrategyNumber, ..Self::new(column, pg_sys::F_TEXT_GE, value) }
+    }
+
+    fn new(column: i16, operator: u32, value: impl IntoDatum) -> Self {
+        let strategy = pg_sys::BTEqualStrategyNumber;
+        Self { column, strategy, operator: pg_sys::Oid::from(operator), value: value.into_datum() }
     }
 }
 
@@ -91,6 +112,27 @@ pub unsafe fn find<T>(table: pg_sys::Relation, key: &[Key], read: impl FnOnce(&R
         pg_sys::UnregisterSnapshot(snapshot);
         found
     }
+}
+
+/// Reads the rows with this key: of the primary key's columns the first, or all, in any relation. See [`find`](fn@find).
+///
+/// # Safety
+/// As for [`find`](fn@find).
+pub unsafe fn find_all<T>(table: pg_sys::Relation, key: &[Key], mut read: impl FnMut(&Row) -> T) -> Vec<T> {
+    let mut keys = scan_keys(key);
+    let mut found = Vec::new();
+    // SAFETY: as for `find`; each row is read before the scan moves on.
+    unsafe {
+        let index = pg_sys::RelationGetPrimaryKeyIndex(table);
+        let snapshot = pg_sys::RegisterSnapshot(pg_sys::GetTransactionSnapshot());
+        let scan = pg_sys::systable_beginscan(table, index, true, snapshot, keys.len() as i32, keys.as_mut_ptr());
+        while let Some(tuple) = Some(pg_sys::systable_getnext(scan)).filter(|tuple| !tuple.is_null()) {
+            found.push(read(&Row::new(tuple, (*table).rd_att)));
+        }
+        pg_sys::systable_endscan(scan);
+        pg_sys::UnregisterSnapshot(snapshot);
+    }
+    found
 }
 
 /// As [`find`](fn@find), and answers how many entries of the PostgreSQL index it passed whose rows it does not see: each
@@ -217,7 +259,7 @@ fn scan_keys(key: &[Key]) -> Vec<pg_sys::ScanKeyData> {
             // has.
             unsafe {
                 let mut entry = std::mem::zeroed::<pg_sys::ScanKeyData>();
-                pg_sys::ScanKeyInit(&mut entry, key.column, pg_sys::BTEqualStrategyNumber as u16, key.equal, value);
+                pg_sys::ScanKeyInit(&mut entry, key.column, key.strategy as u16, key.operator, value);
                 entry
             }
         })
