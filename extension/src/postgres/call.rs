@@ -35,6 +35,22 @@ impl Arguments {
         }
     }
 
+    /// As [`elements`](Self::elements), of an array whose elements are numbered from 1 in one row; `None` for others.
+    pub fn vector(&self, at: usize, of: pg_sys::Oid) -> Option<Vec<Value>> {
+        let argument = self.raw(at);
+        if argument.isnull {
+            return None;
+        }
+        // SAFETY: the SQL function is declared with an array. After its head come the lengths of its dimensions, then
+        // their lower bounds.
+        let is_plain = unsafe {
+            let array = pg_sys::pg_detoast_datum(argument.value.cast_mut_ptr()).cast::<pg_sys::ArrayType>();
+            let bounds = array.add(1).cast::<i32>();
+            (*array).ndim == 0 || (*array).ndim == 1 && *bounds.add(1) == 1
+        };
+        if is_plain { self.elements(at, of) } else { None }
+    }
+
     pub fn raw(&self, at: usize) -> pg_sys::NullableDatum {
         // SAFETY: the number is that of an argument of the function.
         unsafe { *(*self.0).args.as_ptr().add(at) }
@@ -45,6 +61,64 @@ impl Arguments {
         unsafe { (*self.0).nargs as usize }
     }
 }
+
+/// Runs `work` in the guard that turns a panic into an error of PostgreSQL, then the call that it answers, if any, in
+/// place of the one that is running: with its result set, from a frame that has nothing to drop. So that call's errors
+/// keep their SQLSTATE, which pgrx would lose (see `fault.rs`).
+///
+/// # Safety
+/// PostgreSQL makes this call, of a function that returns rows. The answered call has the same result set.
+pub unsafe fn run_or_call(
+    call: pg_sys::FunctionCallInfo,
+    work: impl FnOnce(&Arguments) -> Option<pg_sys::FunctionCallInfo>,
+) -> pg_sys::Datum {
+    // SAFETY: the answered call is made as PostgreSQL calls a function; it may leave by a long jump, which skips nothing
+    // that must be dropped.
+    unsafe {
+        let work = std::panic::AssertUnwindSafe(work);
+        let other = pg_sys::panic::pgrx_extern_c_guard(move || { work }.0(&Arguments(call)));
+        (*call).isnull = true;
+        match other.and_then(|other| (*(*other).flinfo).fn_addr.map(|run| (run, other))) {
+            Some((run, other)) => run(other),
+            None => pg_sys::Datum::null(),
+        }
+    }
+}
+
+/// Prepares a call in place of the one that is running, with its result set; the caller fills in the arguments.
+pub fn prepare_instead(call: &Arguments, name: &CStr, types: &[pg_sys::Oid]) -> pg_sys::FunctionCallInfo {
+    let other = prepare(name, types);
+    // SAFETY: both calls are alive.
+    unsafe {
+        (*other).context = (*call.0).context;
+        (*other).resultinfo = (*call.0).resultinfo;
+        (*other).fncollation = (*call.0).fncollation;
+    }
+    other
+}
+
+/// The symbols by which PostgreSQL calls a function that `sql/` declares in language C: the function, and its calling
+/// convention.
+macro_rules! c_function {
+    ($name:ident, $convention:ident, $run:expr) => {
+        #[doc(hidden)]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $convention() -> &'static pgrx::pg_sys::Pg_finfo_record {
+            &pgrx::pg_sys::Pg_finfo_record { api_version: 1 }
+        }
+
+        /// Called by PostgreSQL.
+        ///
+        /// # Safety
+        /// See [`crate::postgres::call::run_or_call`].
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(call: pgrx::pg_sys::FunctionCallInfo) -> pgrx::pg_sys::Datum {
+            // SAFETY: `sql/` declares the function so that it may be called like this.
+            unsafe { $crate::postgres::call::run_or_call(call, $run) }
+        }
+    };
+}
+pub(crate) use c_function;
 
 /// Calls a step that answers a SQLSTATE or NULL. A strict step with a NULL argument answers NULL.
 pub fn call_step(name: &CStr, types: &[pg_sys::Oid], arguments: &[pg_sys::NullableDatum]) -> Option<String> {
@@ -61,6 +135,17 @@ pub fn call_step(name: &CStr, types: &[pg_sys::Oid], arguments: &[pg_sys::Nullab
         let run = (*(*call).flinfo).fn_addr?;
         let fault = pg_sys::ffi::pg_guard_ffi_boundary(|| run(call));
         String::from_datum(fault, (*call).isnull)
+    }
+}
+
+/// Calls a function without arguments that answers a boolean; NULL is false.
+pub fn call_flag(name: &CStr) -> bool {
+    let call = prepare(name, &[]);
+    // SAFETY: the function has no arguments. It may raise, so it is called in pgrx's guard.
+    unsafe {
+        let Some(run) = (*(*call).flinfo).fn_addr else { return false };
+        let answer = pg_sys::ffi::pg_guard_ffi_boundary(|| run(call));
+        !(*call).isnull && answer.value() != 0
     }
 }
 

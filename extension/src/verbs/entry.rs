@@ -1,8 +1,8 @@
 //! Entry of a verb: latches, then the fast path, then the SQL fallback for the elements that are left.
 //!
 //! The verbs are C functions, so that new entries are made without plpgsql or SPI, which cost a single put more than
-//! its rows. The fallback is called as PostgreSQL calls a function, with this call's arguments and result set, from a
-//! frame that has nothing to drop. So its errors keep their SQLSTATE, which pgrx would lose (see `fault.rs`).
+//! its rows. The fallback is called as PostgreSQL calls a function, with this call's arguments and result set (see
+//! `postgres/call.rs`).
 //!
 //! Steps are called by their SQL names, so that replacing one in a database works here too; tests do that.
 
@@ -11,7 +11,7 @@ use std::ffi::CStr;
 use pgrx::{pg_sys, prelude::*};
 
 use super::{elements::EntryArguments, fast_path::Made};
-use crate::postgres::call::{Arguments, call_step, nullable, prepare};
+use crate::postgres::call::{Arguments, call_step, nullable, prepare_instead};
 
 const INT8S: pg_sys::Oid = pg_sys::INT8ARRAYOID;
 const TEXTS: pg_sys::Oid = pg_sys::TEXTARRAYOID;
@@ -29,23 +29,8 @@ pub struct Verb {
 }
 
 impl Verb {
-    /// # Safety
-    /// PostgreSQL makes this call, of a function that is declared with this verb's arguments and returns rows.
-    pub unsafe fn enter(&self, call: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
-        // SAFETY: the guard turns a panic into an error of PostgreSQL. After it, the fallback is called as PostgreSQL
-        // calls a function; it may leave by a long jump, which skips nothing that must be dropped.
-        unsafe {
-            let fallback = pg_sys::panic::pgrx_extern_c_guard(|| self.run_fast_path(&Arguments(call)));
-            (*call).isnull = true;
-            match fallback.and_then(|fallback| (*(*fallback).flinfo).fn_addr.map(|run| (run, fallback))) {
-                Some((run, fallback)) => run(fallback),
-                None => pg_sys::Datum::null(),
-            }
-        }
-    }
-
     /// The call of the fallback, if it is needed.
-    fn run_fast_path(&self, call: &Arguments) -> Option<pg_sys::FunctionCallInfo> {
+    pub fn run_fast_path(&self, call: &Arguments) -> Option<pg_sys::FunctionCallInfo> {
         let EntryArguments { verb, name, id, .. } = &self.arguments;
         let pids = call.raw(verb.pid.place());
         let fault = call_step(c"latch_batch", &[INT8S, TEXTS], &[pids, call.raw(name.place())]);
@@ -68,7 +53,7 @@ impl Verb {
         made: Option<Made>,
         fault: Option<String>,
     ) -> pg_sys::FunctionCallInfo {
-        let fallback = prepare(self.fallback, self.fallback_types);
+        let fallback = prepare_instead(call, self.fallback, self.fallback_types);
         // SAFETY: the fallback has two arguments more than this call.
         unsafe {
             let arguments = (*fallback).args.as_mut_ptr();
@@ -82,9 +67,6 @@ impl Verb {
             }
             *arguments.add(count) = nullable(numbers.into_datum());
             *arguments.add(count + 1) = nullable(fault.into_datum());
-            (*fallback).context = (*call.0).context;
-            (*fallback).resultinfo = (*call.0).resultinfo;
-            (*fallback).fncollation = (*call.0).fncollation;
         }
         fallback
     }
@@ -125,21 +107,7 @@ macro_rules! verb {
             fast_path,
         };
 
-        #[doc(hidden)]
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $convention() -> &'static pgrx::pg_sys::Pg_finfo_record {
-            &pgrx::pg_sys::Pg_finfo_record { api_version: 1 }
-        }
-
-        /// Called by PostgreSQL.
-        ///
-        /// # Safety
-        /// See [`crate::verbs::entry::Verb::enter`].
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C-unwind" fn $name(call: pgrx::pg_sys::FunctionCallInfo) -> pgrx::pg_sys::Datum {
-            // SAFETY: `sql/verbs` declares the function so.
-            unsafe { $static.enter(call) }
-        }
+        $crate::postgres::call::c_function!($name, $convention, |call| $static.run_fast_path(call));
     };
 }
 pub(crate) use verb;
