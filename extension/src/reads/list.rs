@@ -69,7 +69,7 @@ fn fast_path(call: &Arguments, may_show: impl FnMut(&Columns<'_>) -> bool) -> Op
     let page = Page { ns, pid, left: limit, may_show };
     let read = match tables.of(pid, &answer) {
         Found::Here(table) => page.read(table, &ranges, &mut answer),
-        Found::NotNow | Found::ThroughCitus => ControlFlow::Break(()),
+        Found::NotNow | Found::BySql => ControlFlow::Break(()),
     };
     if read.is_break() || !tables.hold() {
         answer.discard();

@@ -91,7 +91,7 @@ fn stat(tables: &mut Tables, answer: &mut Answer, [ns, pid, name]: [Value; 3], n
                 missing.filter(|_| !table.find(pid, name, answer, is_wanted))
             }
             Found::NotNow if not_now == NotNow::AnswerWrongNode => Some(ErrorCode::WrongNode),
-            Found::NotNow | Found::ThroughCitus => return None,
+            Found::NotNow | Found::BySql => return None,
         },
         _ => missing,
     };

@@ -29,8 +29,8 @@ pub enum Found<'a> {
     Here(&'a mut OpenTable),
     /// Another node has it, or its shard is locked. A read of it alone may take its time.
     NotNow,
-    /// Only Citus can read it here.
-    ThroughCitus,
+    /// Only SQL can read it here: through Citus, or without a primary key.
+    BySql,
 }
 
 /// Fields are dropped in this order.
@@ -102,7 +102,7 @@ impl Tables {
         let shard = self.map.shard_of(pid);
         let names = match shard {
             None => &self.map.whole,
-            Some(Shard { local: None, .. }) => return Found::ThroughCitus,
+            Some(Shard { local: None, .. }) => return Found::BySql,
             Some(shard) if shard.group != self.map.group => return Found::NotNow,
             Some(Shard { local: Some(names), .. }) => names,
         };
@@ -112,12 +112,15 @@ impl Tables {
         let (names, is_shard) = (names.clone(), shard.is_some());
         if is_shard && !self.is_announced {
             if !announce_read() {
-                return Found::ThroughCitus;
+                return Found::BySql;
             }
             self.is_announced = true;
         }
         let table = if is_shard { open_unlocked(&names) } else { Some(Table::open(&names.meta)) };
         let Some(table) = table else { return Found::NotNow };
+        if primary_key(&table) == pg_sys::InvalidOid {
+            return Found::BySql;
+        }
         self.open.push(OpenTable::new(names, table, self.conditions, answer));
         self.open.last_mut().map_or(Found::NotNow, Found::Here)
     }
@@ -138,12 +141,15 @@ fn open_unlocked(names: &TableNames) -> Option<Table> {
         return None;
     }
     let table = Table::open_locked(shard)?;
-    // SAFETY: the table is open.
-    let is_free = unsafe {
-        let index = pg_sys::RelationGetPrimaryKeyIndex(table.relation());
-        pg_sys::ConditionalLockRelationOid(index, lock)
-    };
+    let index = primary_key(&table);
+    // SAFETY: an error leaves through pgrx's guard.
+    let is_free = index == pg_sys::InvalidOid || unsafe { pg_sys::ConditionalLockRelationOid(index, lock) };
     is_free.then_some(table)
+}
+
+fn primary_key(table: &Table) -> pg_sys::Oid {
+    // SAFETY: the table is open.
+    unsafe { pg_sys::RelationGetPrimaryKeyIndex(table.relation()) }
 }
 
 /// An integer, if it is not NULL.
