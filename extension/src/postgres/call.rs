@@ -35,12 +35,28 @@ impl Arguments {
         }
     }
 
+    /// As [`elements`](Self::elements), of an array whose elements are numbered from 1 in one row; `None` for others.
+    pub fn vector(&self, at: usize, of: pg_sys::Oid) -> Option<Vec<Value>> {
+        let argument = self.raw(at);
+        if argument.isnull {
+            return None;
+        }
+        // SAFETY: the SQL function is declared with an array. After its head come the lengths of its dimensions, then
+        // their lower bounds.
+        let is_plain = unsafe {
+            let array = pg_sys::pg_detoast_datum(argument.value.cast_mut_ptr()).cast::<pg_sys::ArrayType>();
+            let bounds = array.add(1).cast::<i32>();
+            (*array).ndim == 0 || (*array).ndim == 1 && *bounds.add(1) == 1
+        };
+        if is_plain { self.elements(at, of) } else { None }
+    }
+
     pub fn raw(&self, at: usize) -> pg_sys::NullableDatum {
         // SAFETY: the number is that of an argument of the function.
         unsafe { *(*self.0).args.as_ptr().add(at) }
     }
 
-    /// A call of another function with these arguments, then more.
+    /// A call of another function with these arguments, then more, in place of the one that is running.
     pub fn pass_to(
         &self,
         name: &CStr,
@@ -48,7 +64,7 @@ impl Arguments {
         more: &[pg_sys::NullableDatum],
     ) -> pg_sys::FunctionCallInfo {
         assert_eq!(types.len(), self.count() + more.len(), "arguments of mantle.{}", name.to_string_lossy());
-        let call = prepare(name, types);
+        let call = prepare_instead(self, name, types);
         // SAFETY: the call has room for as many arguments as there are types.
         unsafe {
             let arguments = (*call).args.as_mut_ptr();
@@ -58,9 +74,6 @@ impl Arguments {
             for (at, argument) in more.iter().enumerate() {
                 *arguments.add(self.count() + at) = *argument;
             }
-            (*call).context = (*self.0).context;
-            (*call).resultinfo = (*self.0).resultinfo;
-            (*call).fncollation = (*self.0).fncollation;
         }
         call
     }
@@ -69,6 +82,18 @@ impl Arguments {
         // SAFETY: the call is running.
         unsafe { (*self.0).nargs as usize }
     }
+}
+
+/// Prepares a call in place of the one that is running, with its result set; the caller fills in the arguments.
+pub fn prepare_instead(call: &Arguments, name: &CStr, types: &[pg_sys::Oid]) -> pg_sys::FunctionCallInfo {
+    let other = prepare(name, types);
+    // SAFETY: both calls are alive.
+    unsafe {
+        (*other).context = (*call.0).context;
+        (*other).resultinfo = (*call.0).resultinfo;
+        (*other).fncollation = (*call.0).fncollation;
+    }
+    other
 }
 
 /// Calls a step that answers a SQLSTATE or NULL. A strict step with a NULL argument answers NULL.

@@ -49,7 +49,7 @@ fn is_empty(p_id: Option<i64>) -> Option<bool> {
             return [&FIRST, &LATER].into_iter().all(|plan| plan.with(|s| s.run(&[value(id)])) == 0);
         }
         let meta = Table::open(c"meta");
-        let parts = [Key::text_below(2, "/"), Key::text_from(2, "0")];
+        let parts = [Key::text_below(2, "/"), Key::text_from(2, "0", true)];
         parts.into_iter().all(|part| meta.find(&[Key::int8(1, id), part], |_| ()).is_none())
     }))
 }

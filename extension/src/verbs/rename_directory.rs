@@ -10,12 +10,12 @@ use std::iter::zip;
 use mantle_types::{Caller, Permission, limits::ID_MIN, message::DirectoryOp, name::check_name};
 use pgrx::{pg_sys, prelude::*};
 
-use super::entry::{Done, answer_row, c_function, raise};
 use crate::{
     citus::shards::is_distributed,
     postgres::{
         call::{Arguments, call_step, nullable},
         clock::{clock_timestamp, now},
+        function::{Done, answer_row, c_function, raise},
         probe::{Key, Probe, Table},
         row::{Row, value, values},
         writer::{TupleCopy, Writer},

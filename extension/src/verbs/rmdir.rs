@@ -8,15 +8,13 @@ use std::{collections::HashSet, iter::zip};
 use mantle_types::{limits::ID_MIN, message::DirectoryOp, name::check_name, verbs::rmdir};
 use pgrx::{pg_sys, prelude::*};
 
-use super::{
-    elements::{all, fallback_types, texts, values as column},
-    entry::{Done, answer_rows, c_function, raise},
-};
+use super::elements::{all, fallback_types, texts, values as column};
 use crate::{
     citus::shards::is_distributed,
     postgres::{
         call::{Arguments, call_function, call_step, nullable},
         clock::clock_timestamp,
+        function::{Done, answer_rows, c_function, raise},
         probe::{Key, Probe},
         row::{Row, value, values},
         writer::{TupleCopy, Writer},
