@@ -2,4 +2,4 @@
 
 pub mod placement;
 pub mod shards;
-mod transaction;
+pub mod transaction;

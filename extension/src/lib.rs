@@ -5,9 +5,10 @@
 //!
 //! - `sql`: the SQL objects, as `build.rs` renders them;
 //! - `worker`: background processes;
-//! - `verbs`: fast paths of `mkdir` and `put_object`;
+//! - `verbs`: fast paths of `mkdir`, `put_object`, `rename_directory` and `rmdir`;
+//! - `reads`: fast paths of `stat` and `list`;
 //! - `tree`: walks of directory trees, and the plan of an import;
-//! - `steps`: latches, leases, counts, names, the change-stream message;
+//! - `steps`: latches, leases, counts, names, removals, the change-stream message;
 //! - `citus`: which node has a partition, and what Citus must know of writes without it;
 //! - `row_security`: which namespaces a role may read;
 //! - `settings`: the GUCs;
@@ -17,6 +18,7 @@
 mod citus;
 mod fault;
 mod postgres;
+mod reads;
 mod row_security;
 mod settings;
 mod sql;

@@ -9,5 +9,6 @@ pub mod key;
 pub mod latch;
 pub mod lease;
 pub mod name;
-mod proof;
+pub mod proof;
+pub mod removal;
 pub mod request_age;

@@ -95,7 +95,7 @@ pub struct Postgres {
     /// Most connections per node.
     #[serde(default = "default_pool_size")]
     pub pool_size: usize,
-    /// Most calls of one verb in flight; further elements wait for the next batch.
+    /// Most calls of one verb, or reads of entries on one node, in flight; further elements wait for the next batch.
     #[serde(default = "default_batches_in_flight_max")]
     pub batches_in_flight_max: usize,
     /// Most elements of a batch; fewer where they would take too many latches. 1 turns batching off, and with it the

@@ -1,5 +1,7 @@
 //! One incarnation of a replica: a Raft node over a data directory, until it stops or the directory is reset.
 
+mod prepares;
+
 use std::{
     path::Path,
     sync::{
@@ -51,6 +53,8 @@ use crate::{
     },
 };
 
+use prepares::PrepareQueue;
+
 /// A leader's lease begins with the first answers of a quorum, and ends while none answers. Without a lease openraft refuses
 /// proposals; they are repeated after this time.
 const LEASE_RETRY: Duration = Duration::from_millis(2);
@@ -96,6 +100,8 @@ pub struct Node {
     pub(crate) stream: StreamProgress,
     /// The key that signs prepared renames, and the epoch under which it was read from PostgreSQL.
     pub(crate) prepare_key: Mutex<Option<(Epoch, Vec<u8>)>>,
+    /// Prepares that wait for the next entry.
+    prepares: Mutex<PrepareQueue>,
     /// The membership, by its log index, whose members are known to know the newest rule.
     pub(crate) ruled: AtomicU64,
     /// What the other members have promised.
@@ -177,6 +183,7 @@ impl Node {
             reads,
             stream: StreamProgress::default(),
             prepare_key: Mutex::default(),
+            prepares: Mutex::default(),
             ruled: AtomicU64::default(),
             promises,
             doubt,

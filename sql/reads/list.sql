@@ -1,9 +1,12 @@
---- gateway: Entries of a directory in name order (bytes), after p_start_after, beginning with p_prefix
+-- Pages of a directory. The fast paths scan the primary key (extension/src/reads/list.rs); the functions that end in
+-- `_fallback` are left for what they cannot read.
+
+--- A page of a directory that the fast path of mantle.list leaves
 -- Reads two ranges of the primary key, around the attribute and delta records (`/_ATTR` lies between `/` and `0`). The
 -- settings keep the planner to them: a bitmap scan or a sort would read the whole directory for each page.
-CREATE FUNCTION mantle.list(p_ns bigint, p_pid bigint, p_start_after text, p_prefix text, p_limit int)
+CREATE FUNCTION mantle.list_fallback(p_ns bigint, p_pid bigint, p_start_after text, p_prefix text, p_limit int)
 RETURNS TABLE (name text, {entry.declared})
-LANGUAGE plpgsql STABLE {as_owner} SET plan_cache_mode = force_generic_plan
+LANGUAGE plpgsql STABLE {as_caller} SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -28,6 +31,11 @@ BEGIN
     END IF;
 END $$;
 
+--- gateway: Entries of a directory in name order (bytes), after p_start_after, beginning with p_prefix
+CREATE FUNCTION mantle.list(p_ns bigint, p_pid bigint, p_start_after text, p_prefix text, p_limit int)
+RETURNS TABLE (name text, {entry.declared})
+LANGUAGE c STABLE {as_owner} AS 'MODULE_PATHNAME', 'mantle_list';
+
 --- gateway: Lists several directories, each from its own start and up to p_limit, in one snapshot
 CREATE FUNCTION mantle.list(p_ns bigint, p_pid bigint[], p_start_after text[], p_prefix text[], p_limit int)
 RETURNS TABLE (ord int, name text, {entry.declared}) LANGUAGE plpgsql STABLE {as_owner} AS $$
@@ -40,18 +48,19 @@ END $$;
 --- Whether a directory may be empty that is not pruned yet: no directory waits for the worker otherwise
 -- Reads the youngest row first, because the oldest ones may be dead and not vacuumed yet.
 CREATE FUNCTION mantle.are_directories_queued() RETURNS boolean
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 BEGIN
     PERFORM q.pid FROM mantle.prune_queue q ORDER BY q.queued DESC LIMIT 1;
     RETURN FOUND;
 END $$;
 
---- gateway: As mantle.list of one directory, without the implicit directories that hold no key, which S3 does not show (P54)
+--- A page of a directory that the fast path of mantle.list_filled leaves: one with an implicit directory, while
+--- directories wait for the worker (P54)
 -- Such a directory is pruned some time after its last key went. Only while directories wait for that is each implicit
 -- child looked into. The settings also apply to the statements of mantle.holds_key.
-CREATE FUNCTION mantle.list_filled(p_ns bigint, p_pid bigint, p_start_after text, p_prefix text, p_limit int)
+CREATE FUNCTION mantle.list_filled_fallback(p_ns bigint, p_pid bigint, p_start_after text, p_prefix text, p_limit int)
 RETURNS TABLE (name text, {entry.declared})
-LANGUAGE plpgsql STABLE {as_owner} SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+LANGUAGE plpgsql STABLE {as_caller} SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 #variable_conflict use_column
 DECLARE
     e record;
@@ -78,3 +87,8 @@ BEGIN
         EXIT WHEN v_read < v_wanted;
     END LOOP;
 END $$;
+
+--- gateway: As mantle.list of one directory, without the implicit directories that hold no key, which S3 does not show (P54)
+CREATE FUNCTION mantle.list_filled(p_ns bigint, p_pid bigint, p_start_after text, p_prefix text, p_limit int)
+RETURNS TABLE (name text, {entry.declared})
+LANGUAGE c STABLE {as_owner} AS 'MODULE_PATHNAME', 'mantle_list_filled';

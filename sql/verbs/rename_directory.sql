@@ -3,6 +3,8 @@
 -- destination. All checks come before any write, except the attempt's row (mantle.record_attempt_delegated).
 -- The source, the destination, the replaced directory (which must be empty) and the request's record (with the
 -- namespace's root) may be on several nodes: see sql/steps/cross_directory.sql.
+-- The fast path renames to a free place on one PostgreSQL node (extension/src/verbs/rename_directory.rs), by the same
+-- checks and with the same rows; this file is the fallback.
 
 --- Why a directory cannot be renamed: the first fault in order, or NULL
 CREATE FUNCTION mantle.rename_directory_fault(
@@ -57,11 +59,11 @@ BEGIN
         p_src.pid, p_src::text, v_marker, p_dst_pid, v_new::text, p_victim::text, v_changes::text, p_attempt);
 END $$;
 
---- gateway: Commits a directory rename that the index prepared; p_victim_id 0: the destination must be free
-CREATE FUNCTION mantle.rename_directory(
-    {rename_directory.signature_of_one}, p_proof bytea DEFAULT NULL,
+--- Commits a rename that the fast path of mantle.rename_directory did not commit, or refuses it
+CREATE FUNCTION mantle.rename_directory_fallback(
+    {rename_directory.parameters_of_one}, p_proof bytea,
     OUT code text, OUT id bigint, OUT version bigint, OUT replayed boolean, OUT flush_lsn pg_lsn)
-LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '2s' AS $$
+LANGUAGE plpgsql VOLATILE {as_caller} AS $$
 #variable_conflict use_column
 DECLARE
     s mantle.place_state;
@@ -112,3 +114,9 @@ BEGIN
         PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
     END IF;
 END $$;
+
+--- gateway: Commits a directory rename that the index prepared; p_victim_id 0: the destination must be free
+CREATE FUNCTION mantle.rename_directory(
+    {rename_directory.signature_of_one}, p_proof bytea DEFAULT NULL,
+    OUT code text, OUT id bigint, OUT version bigint, OUT replayed boolean, OUT flush_lsn pg_lsn)
+LANGUAGE c VOLATILE {as_owner} SET lock_timeout = '2s' AS 'MODULE_PATHNAME', 'mantle_rename_directory';

@@ -1,6 +1,8 @@
 -- Checks for entries without the latch first and fails fast. Then latches (the parent shared, the directory and its
 -- name exclusively) under a lock_timeout, and checks again (P11). A directory's entry is stored with its parent, its
 -- content and its tombstone with itself; they may be on two nodes: see sql/steps/cross_directory.sql.
+-- On one PostgreSQL node the fast path removes what may be removed (extension/src/verbs/rmdir.rs); this file is the
+-- fallback.
 
 --- The parent's part: a fault's code, or the first answer; otherwise only id and version are not NULL
 CREATE FUNCTION mantle.rmdir_delegated(
@@ -31,10 +33,11 @@ BEGIN
     RETURN o;
 END $$;
 
---- gateway: Removes empty directories. {not_found} if it does not exist, {directory_removed} if another one has its
---- name, {not_empty} if it has entries
-CREATE FUNCTION mantle.rmdir({rmdir.signature}) RETURNS TABLE (ord int, {rmdir.answer})
-LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '2s' AS $$
+--- Removes the directories of a call that the fast path of mantle.rmdir did not remove
+-- `p_made`: the numbers of those that it did; NULL if it did not begin. Otherwise everything is latched, and `p_empty` are
+-- the directories that were empty before that.
+CREATE FUNCTION mantle.rmdir_fallback({rmdir.parameters}, p_made int[], p_empty bigint[])
+RETURNS TABLE (ord int, {rmdir.answer}) LANGUAGE plpgsql VOLATILE {as_caller} AS $$
 DECLARE
     e record;
     o mantle.outcome;
@@ -46,10 +49,14 @@ DECLARE
 BEGIN
     PERFORM mantle.raise_fault(mantle.batch_fault(cardinality(p_name), ARRAY[{rmdir.lengths}]));
     FOR i IN 1..cardinality(p_id) LOOP
-        SELECT f INTO v_is FROM mantle.is_empty_delegated(p_id[i]) AS f;
+        IF p_made IS NULL THEN
+            SELECT f INTO v_is FROM mantle.is_empty_delegated(p_id[i]) AS f;
+        ELSE
+            v_is := p_id[i] = ANY (p_empty);
+        END IF;
         v_empty := v_empty || v_is;
     END LOOP;
-    IF v_local THEN
+    IF v_local AND p_made IS NULL THEN
         PERFORM mantle.raise_fault(mantle.latch_entries(
             p_pid, p_name, ARRAY(SELECT u.id FROM unnest(p_id, v_empty) AS u(id, empty) WHERE u.empty)));
     END IF;
@@ -57,6 +64,11 @@ BEGIN
         IN SELECT u.* FROM unnest({rmdir.arguments}, v_empty) WITH ORDINALITY AS u({rmdir.columns}, empty, n)
          ORDER BY u.pid, u.name COLLATE "C", u.n
     LOOP
+        IF e.n = ANY (p_made) THEN
+            ord := e.n; code := NULL; id := e.id; replayed := false; flush_lsn := NULL;
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
         IF NOT v_local THEN
             PERFORM mantle.latch_across_nodes(
                 ARRAY[e.pid], ARRAY[e.name], CASE WHEN e.empty THEN ARRAY[e.id] ELSE '{}' END, NULL);
@@ -76,3 +88,8 @@ BEGIN
     END LOOP;
     PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
 END $$;
+
+--- gateway: Removes empty directories. {not_found} if it does not exist, {directory_removed} if another one has its
+--- name, {not_empty} if it has entries
+CREATE FUNCTION mantle.rmdir({rmdir.signature}) RETURNS TABLE (ord int, {rmdir.answer})
+LANGUAGE c VOLATILE {as_owner} SET lock_timeout = '2s' AS 'MODULE_PATHNAME', 'mantle_rmdir';

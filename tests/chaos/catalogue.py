@@ -168,7 +168,7 @@ def slot_dropped_beneath_a_rename(cluster: Cluster, draw: random.Random) -> Undo
     """A rename was prepared and waits to commit. Then the index is rebuilt, and does not know its lock any more."""
     with ExitStack() as undoing:
         undoing.callback(slow.on_every_node, cluster, slow.renames_as_before)
-        slow.on_every_node(cluster, lambda connection: slow.slower_renames(connection, slow.RENAME_SLEEP_BENEATH))
+        slow.on_every_node(cluster, lambda connection: slow.slower_renames(connection, slow.RENAME_SLEEP_BENEATH_S))
         for _ in range(DROPS):
             wait_until(
                 lambda: any(is_renaming_slowly(cluster, group) for group in sources(cluster)),

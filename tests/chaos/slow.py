@@ -19,15 +19,30 @@ PRIMARY_BOUND_S = 60.0
 # Before the latch is taken, and while it is held, when everything is read and written.
 CHANGE_STEPS = ("latch_batch", "latch_entries", "placement_fault", "placements_fault")
 CHANGE_SLEEP = "IF random() < 0.3 THEN PERFORM pg_sleep(random() / 2); END IF;"
-# Only renames that the index prepared name an index group here. The sleep is longer than the lock of a rename
-# (times.toml: rename_lock_ms), and shorter than the lease of its resolved paths (lease_s).
-RENAME_STEP = "latch_across_nodes"
-RENAME_SLEEP = "IF $4 IS NOT NULL AND random() < 0.5 THEN PERFORM pg_sleep(13); END IF;"
-# Once a rename has recorded its attempt, the abort of the attempt waits for its end.
-RECORDED_STEP = "rename_directory_move"
-RECORDED_SLEEP = "IF random() < 0.3 THEN PERFORM pg_sleep(15); END IF;"
+# Only renames that the index prepared name an index group in the first, or latch the epoch shared. Without Citus their
+# fast path latches without the first. A sleep is longer than the lock of a rename (times.toml: rename_lock_ms), and
+# shorter than the lease of its resolved paths (lease_s).
+RENAME_STEPS = (
+    ("latch_across_nodes", "$4 IS NOT NULL AND mantle.is_distributed()"),
+    ("latch_epoch", "NOT $2 AND NOT mantle.is_distributed()"),
+)
+RENAME_SLEEP_S = 13
 # During these sleeps the index is rebuilt, and conflicting renames begin, before they go on.
-RENAME_SLEEP_BENEATH = "IF $4 IS NOT NULL AND random() < 0.5 THEN PERFORM pg_sleep(18); END IF;"
+RENAME_SLEEP_BENEATH_S = 18
+# Once a rename has recorded its attempt, the abort of the attempt waits for its end. Without Citus a trigger sleeps,
+# because the fast path calls no step then.
+RECORDED_STEP = "rename_directory_move"
+RECORDED_SLEEP = "IF random() < 0.3 AND mantle.is_distributed() THEN PERFORM pg_sleep(15); END IF;"
+RECORDED_TRIGGER = """
+    CREATE OR REPLACE FUNCTION public.recorded() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF random() < 0.3 AND NEW.state = 'committed' THEN
+            PERFORM pg_sleep(15);
+        END IF;
+        RETURN NEW;
+    END $$;
+    CREATE TRIGGER recorded AFTER INSERT ON mantle.rename_attempts FOR EACH ROW EXECUTE FUNCTION public.recorded();
+"""
 # Renames that have not slept for long yet.
 RENAMES_BEGUN = (
     "SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND query LIKE '%rename_directory%'"
@@ -68,17 +83,29 @@ def changes_as_before(connection: psycopg.Connection) -> None:
     slower_changes(connection, "")
 
 
-def slower_renames(connection: psycopg.Connection, sleep: str = RENAME_SLEEP) -> None:
-    put_before(connection, RENAME_STEP, "slow.RENAME_STEP", sleep)
+def slower_renames(connection: psycopg.Connection, seconds: int = RENAME_SLEEP_S) -> None:
+    for step, is_rename in RENAME_STEPS:
+        sleep = f"IF {is_rename} AND random() < 0.5 THEN PERFORM pg_sleep({seconds}); END IF;"
+        put_before(connection, step, "slow.RENAME_STEPS", sleep)
 
 
 def renames_as_before(connection: psycopg.Connection) -> None:
-    slower_renames(connection, "")
+    for step, _ in RENAME_STEPS:
+        put_before(connection, step, "slow.RENAME_STEPS", "")
 
 
-def slower_recorded(connection: psycopg.Connection, sleep: str = RECORDED_SLEEP) -> None:
-    put_before(connection, RECORDED_STEP, "slow.RECORDED_STEP", sleep)
+def slower_recorded(connection: psycopg.Connection) -> None:
+    put_before(connection, RECORDED_STEP, "slow.RECORDED_STEP", RECORDED_SLEEP)
+    if not is_distributed(connection):
+        connection.execute("DROP TRIGGER IF EXISTS recorded ON mantle.rename_attempts")
+        connection.execute(RECORDED_TRIGGER)
 
 
 def recorded_as_before(connection: psycopg.Connection) -> None:
-    slower_recorded(connection, "")
+    put_before(connection, RECORDED_STEP, "slow.RECORDED_STEP", "")
+    if not is_distributed(connection):
+        connection.execute("DROP TRIGGER IF EXISTS recorded ON mantle.rename_attempts")
+
+
+def is_distributed(connection: psycopg.Connection) -> bool:
+    return connection.execute("SELECT mantle.is_distributed()").fetchone()[0]

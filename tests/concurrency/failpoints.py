@@ -19,7 +19,7 @@ BEFORE_LATCHES = "before_latches"
 AFTER_LATCHES = "after_latches"
 BEFORE_CLAIM = "before_claim"  # all checks have passed, nothing is written
 BEFORE_COUNTS = "before_counts"  # the entry is written, the directory's counts are not
-BEFORE_EMIT = "before_emit"  # all is written but the message (not on the fast path, which emits it itself)
+BEFORE_EMIT = "before_emit"  # all is written but the message (not on a fast path, which emits it itself)
 BEFORE_COMMIT = "before_commit"
 ALL = (BEFORE_LATCHES, AFTER_LATCHES, BEFORE_CLAIM, BEFORE_COUNTS, BEFORE_EMIT, BEFORE_COMMIT)
 
@@ -47,10 +47,10 @@ POINTS = (
 )
 
 
-# Points at a table's writes, since the fast path calls no function: a trigger on the rows that match.
+# Points at a table's writes, since the fast paths call no function: a trigger on the rows that match.
 @dataclass(frozen=True)
 class Written:
-    """Reached before or after a row is inserted."""
+    """Reached before or after a row is inserted or deleted."""
 
     name: str
     table: str
@@ -58,7 +58,11 @@ class Written:
     condition: str = "true"
 
 
-WRITES = (Written(BEFORE_CLAIM, "requests", "BEFORE"), Written(BEFORE_COUNTS, "meta", "AFTER", "NEW.id IS NOT NULL"))
+WRITES = (
+    Written(BEFORE_CLAIM, "requests", "BEFORE INSERT"),
+    Written(BEFORE_COUNTS, "meta", "AFTER INSERT", "NEW.id IS NOT NULL"),
+    Written(BEFORE_COUNTS, "meta", "AFTER DELETE", "OLD.id IS NOT NULL"),
+)
 
 # Class and number of the advisory lock that the test holds while sessions must wait.
 GATE = (0x4D54, 1)
@@ -93,7 +97,8 @@ def install_triggers(connection: psycopg.Connection) -> None:
     """The points at rows; call it after install_steps."""
     for write in WRITES:
         connection.execute(
-            f"CREATE TRIGGER failpoint_{write.name} {write.when} INSERT ON mantle.{write.table} FOR EACH ROW"
+            f"CREATE TRIGGER failpoint_{write.name}_{write.when.split()[1].lower()} {write.when}"
+            f" ON mantle.{write.table} FOR EACH ROW"
             f" WHEN ({write.condition}) EXECUTE FUNCTION failpoint.reach_by_row('{write.name}')"
         )
 

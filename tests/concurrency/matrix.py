@@ -29,7 +29,7 @@ PASSES = {
     "delete_object": (*_COUNTED, BEFORE_COMMIT),
     "rename_object": (*_COUNTED, BEFORE_COMMIT),
     "mkdir": (*_COUNTED, BEFORE_COMMIT),
-    "rmdir": ALL,
+    "rmdir": (*_COUNTED, BEFORE_COMMIT),
     "rename_directory": ALL,
     "remove_tree": ALL,
     "set_attributes": (*_CHECKED, BEFORE_COMMIT),
@@ -40,9 +40,11 @@ PASSES = {
 
 
 def points(op: Op) -> tuple[str, ...]:
-    """The failpoints of a successful operation. Objects emit no message; new directories take the fast path."""
+    """The failpoints of a successful operation. Objects emit no message; a fast path emits it itself."""
     if op.verb == "set_attributes" and op.is_directory:
         return (*_CHECKED, BEFORE_EMIT, BEFORE_COMMIT)
+    if op.verb == "rename_directory" and not op.victim:
+        return (*_COUNTED, BEFORE_COMMIT)
     return PASSES[op.verb]
 
 

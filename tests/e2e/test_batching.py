@@ -24,6 +24,8 @@ BAD = range(0, MEMBERS, 8)
 IN_FLIGHT_MAX = 4
 HELD_MAX = 16
 BOUND_S = 30
+CLIENTS = 32
+CHANGES = 20
 
 
 class Load:
@@ -175,3 +177,41 @@ def test_removals_at_once_with_nothing_held(bucket, rest, load_of):
     ]
     assert load.sample("elements_sum") - load.elements >= MEMBERS - len(BAD)
     assert rest.list(bucket, "") == []
+
+
+def test_stats_go_together(bucket, rest, superuser, load_of):
+    """Waiting stats share a statement, and each gets its own answer. The lock holds those that are sent."""
+    ids = {f"d{number}": rest.mkdir(bucket, f"d{number}").body["id"] for number in range(MEMBERS) if number not in BAD}
+    load = load_of("stat_local")
+    with superuser.transaction():
+        superuser.execute("LOCK TABLE mantle.meta IN ACCESS EXCLUSIVE MODE")
+        filling = load.fill(lambda name: rest.twin().stat(bucket, name))
+        gathered = [load.pool.submit(rest.twin().stat, bucket, f"d{number}") for number in range(MEMBERS)]
+        wait_until(lambda: load.is_waiting(MEMBERS + 1), "all stats to gather", BOUND_S)
+    assert [refusal(future) for future in gathered] == [
+        "not_found" if number in BAD else None for number in range(MEMBERS)
+    ]
+    assert [refusal(future) for future in filling] == ["not_found"] * len(filling)
+    load.assert_went_together(MEMBERS + len(filling), len(filling))
+    found = {
+        future.result()["name"]: future.result()["id"] for number, future in enumerate(gathered) if number not in BAD
+    }
+    assert {name.rstrip("/"): id for name, id in found.items()} == ids
+
+
+def test_a_stat_shows_what_was_acknowledged(bucket, rest, load_of):
+    """Each client reads what it has just changed, beside the reads of others, with which it shares statements (P40)."""
+    load = load_of("stat_local")
+
+    def client(number: int) -> list[tuple[str, str]]:
+        own, seen = rest.twin(), []
+        own.mkdir(bucket, f"d{number}")
+        for mode in (f"{number:04o}" for number in range(0o700, 0o700 + CHANGES)):
+            own.insist("PATCH", f"/v1/ns/{bucket}/entries/d{number}", {"mode": mode})
+            seen.append((mode, own.stat(bucket, f"d{number}")["mode"]))
+        return seen
+
+    clients = [load.pool.submit(client, number) for number in range(CLIENTS)]
+    for future in clients:
+        assert all(changed == read for changed, read in future.result(BOUND_S * 4))
+    assert load.sample("elements_sum") - load.elements > load.sample("elements_count") - load.batches, "none shared one"

@@ -15,7 +15,7 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      finish_upload_delegated
      hosted_groups lease lineage list list_namespaces list_filled list_parts
      list_tree list_uploads names_below operation part_of_object prune_tree put_object put_part_delegated remove_tree
-     rename_directory rename_object replay resolve_path rmdir seal_upload_delegated set_attributes set_umask
+     rename_directory rename_object replay resolve_path rmdir seal_upload_delegated set_attributes set_umask stat_local
      unseal_upload_delegated unused_locators upload upload_usage usage'),
     ('mantle_gateway mantle_importer',
      'allocate_ids assignment mkdir namespace raise_key_size stat'),
@@ -51,7 +51,7 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      import_objects_distributed import_plan import_refusals import_screen insert_entry_delegated
      is_distributed is_empty is_empty_delegated is_in_trash is_local is_proven latch_across_nodes
      latch_allocation latch_attributes latch_batch latch_delegated latch_entries latch_epoch latch_epoch_delegated
-     latch_epoch_everywhere latch_moves latch_moves_delegated latch_pids latch_rename_batch lease_fault left_locator
+     latch_epoch_everywhere latch_moves latch_moves_delegated latch_pids latch_rename_batch lease_fault left_locator list_fallback list_filled_fallback
      local_partitions
      local_rows_estimate local_shards locators_without_object maintain_busy_directories maintain_compaction maintain_directories
      maintain_pruning maintain_requests maintain_trash make_prepare_keys metadata_fault mkdir_delegated
@@ -63,9 +63,9 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      put_object_delegated put_object_distributed put_object_fallback put_object_one queue_pruning
      raise_fault read_place_delegated reading_fault record_attempt_delegated record_permission_delegated record_request record_request_delegated
      recorded_outcome rekey_requests removable_directories remove_directory remove_entry_delegated
-     removal_fault removed_fault rename_directory_fault rename_directory_move replaced_metadata replacement_fault reported_index_replicas request_fault
-     revoke_namespace rmdir_delegated rows_estimate run_maintenance set_attributes_delegated
-     set_attributes_one shard_problems share_object_delegated trash_targets try_latch_delegated
+     removal_fault removed_fault rename_directory_fallback rename_directory_fault rename_directory_move replaced_metadata replacement_fault reported_index_replicas request_fault
+     revoke_namespace rmdir_delegated rmdir_fallback rows_estimate run_maintenance set_attributes_delegated
+     set_attributes_one shard_problems share_object_delegated stat_fallback trash_targets try_latch_delegated
      try_latch_exclusive try_latch_name try_latch_shared walk_down walk_tree worker_signs write_tombstone
      write_tombstone_delegated');
 SELECT set_eq($$

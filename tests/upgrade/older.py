@@ -21,8 +21,8 @@ MISSING = (
 CHANGED = (
     (",\n    changes           bigint NOT NULL DEFAULT 0\n)", "\n)"),
     (
-        "CREATE FUNCTION mantle.is_empty(",
-        "CREATE FUNCTION mantle.gone() RETURNS int LANGUAGE sql AS 'SELECT 1';\nCREATE FUNCTION mantle.is_empty(",
+        "CREATE FUNCTION mantle.queue_pruning(",
+        "CREATE FUNCTION mantle.gone() RETURNS int LANGUAGE sql AS 'SELECT 1';\nCREATE FUNCTION mantle.queue_pruning(",
     ),
     ("ORDER BY n.name\n$$", "ORDER BY n.name DESC\n$$"),
     ("COMMENT ON TABLE mantle.meta IS '", "COMMENT ON TABLE mantle.meta IS 'Older: "),

@@ -61,6 +61,12 @@ impl TableOids {
         Self { meta: catalog::table(c"meta"), requests: find_relation(c"requests", schema()) }
     }
 
+    /// Locks the MetaTable like a statement that reads it.
+    pub fn lock_for_read(self) {
+        // SAFETY: an error leaves through pgrx's guard.
+        unsafe { pg_sys::LockRelationOid(self.meta, pg_sys::AccessShareLock as pg_sys::LOCKMODE) };
+    }
+
     /// Locks the tables like a statement that writes: LOCK TABLE and `undistribute_table` wait for this transaction.
     pub fn lock(self) {
         for table in [self.meta, self.requests] {
@@ -111,11 +117,14 @@ pub struct Map {
     pub tables: TableOids,
     /// The names to use if there are no shards.
     pub whole: Rc<TableNames>,
+    /// The transaction of this session that read the map.
+    pub read_in: pg_sys::LocalTransactionId,
 }
 
 impl Map {
     fn new(tables: TableOids, group: i32, shards: Vec<Shard>) -> Self {
-        Self { group, shards, tables, whole: TableNames::new(|_| String::new(), [0, 0]) }
+        let whole = TableNames::new(|_| String::new(), [0, 0]);
+        Self { group, shards, tables, whole, read_in: local_transaction() }
     }
 
     pub fn shard_of(&self, pid: i64) -> Option<&Shard> {
@@ -166,6 +175,22 @@ pub fn map() -> Rc<Map> {
     DISTRIBUTED.set(!map.shards.is_empty());
     MAP.with(|kept| kept.replace(Some(map.clone())));
     map
+}
+
+/// Whether this is the map that the session uses, after the invalidations that it has processed.
+pub fn is_current(map: &Rc<Map>) -> bool {
+    MAP.with(|current| current.borrow().as_ref().is_some_and(|current| Rc::ptr_eq(current, map)))
+}
+
+/// The number of the transaction that this session runs.
+pub fn local_transaction() -> pg_sys::LocalTransactionId {
+    // SAFETY: every session has its entry, and writes it alone.
+    unsafe {
+        #[cfg(feature = "pg17")]
+        return (*pg_sys::MyProc).vxid.lxid;
+        #[cfg(not(feature = "pg17"))]
+        (*pg_sys::MyProc).lxid
+    }
 }
 
 fn read(tables: TableOids) -> Map {

@@ -84,13 +84,9 @@ pub fn use_two_phases() {
 /// here keeps the shard in place until the transaction ends, as for Citus' own changes: moves and splits wait for it,
 /// and it waits for those that are running.
 pub fn announce_change(shard: i64) -> bool {
-    let Some(citus) = functions() else { return false };
-    // SAFETY: declared so. The first only reads; the others may raise, so they are called in pgrx's guard.
+    let Some(citus) = functions().filter(runs_here) else { return false };
+    // SAFETY: declared so. They may raise, so they are called in pgrx's guard.
     unsafe {
-        let status = (citus.status)();
-        if status == DISABLED || (status != REQUIRED && !is_local_execution_on()) {
-            return false;
-        }
         pg_sys::ffi::pg_guard_ffi_boundary(|| {
             (citus.coordinate)();
             (citus.set_status)(REQUIRED);
@@ -99,6 +95,22 @@ pub fn announce_change(shard: i64) -> bool {
         *citus.changed = (*citus.changed).max(DATA);
     }
     true
+}
+
+/// Announces a read of a shard that is on this node by the map: later statements run in this session, too. `false` if
+/// Citus must read the rows, because this session might not see what it has changed over a connection.
+pub fn announce_read() -> bool {
+    let Some(citus) = functions().filter(runs_here) else { return false };
+    // SAFETY: declared so; it may raise.
+    unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| (citus.set_status)(REQUIRED)) };
+    true
+}
+
+/// Whether statements on this node's shards may run in this session.
+fn runs_here(citus: &Functions) -> bool {
+    // SAFETY: declared so; it only reads.
+    let status = unsafe { (citus.status)() };
+    status == REQUIRED || (status != DISABLED && is_local_execution_on())
 }
 
 fn is_local_execution_on() -> bool {

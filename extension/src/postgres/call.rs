@@ -35,9 +35,47 @@ impl Arguments {
         }
     }
 
+    /// As [`elements`](Self::elements), of an array whose elements are numbered from 1 in one row; `None` for others.
+    pub fn vector(&self, at: usize, of: pg_sys::Oid) -> Option<Vec<Value>> {
+        let argument = self.raw(at);
+        if argument.isnull {
+            return None;
+        }
+        // SAFETY: the SQL function is declared with an array. After its head come the lengths of its dimensions, then
+        // their lower bounds.
+        let is_plain = unsafe {
+            let array = pg_sys::pg_detoast_datum(argument.value.cast_mut_ptr()).cast::<pg_sys::ArrayType>();
+            let bounds = array.add(1).cast::<i32>();
+            (*array).ndim == 0 || (*array).ndim == 1 && *bounds.add(1) == 1
+        };
+        if is_plain { self.elements(at, of) } else { None }
+    }
+
     pub fn raw(&self, at: usize) -> pg_sys::NullableDatum {
         // SAFETY: the number is that of an argument of the function.
         unsafe { *(*self.0).args.as_ptr().add(at) }
+    }
+
+    /// A call of another function with these arguments, then more, in place of the one that is running.
+    pub fn pass_to(
+        &self,
+        name: &CStr,
+        types: &[pg_sys::Oid],
+        more: &[pg_sys::NullableDatum],
+    ) -> pg_sys::FunctionCallInfo {
+        assert_eq!(types.len(), self.count() + more.len(), "arguments of mantle.{}", name.to_string_lossy());
+        let call = prepare_instead(self, name, types);
+        // SAFETY: the call has room for as many arguments as there are types.
+        unsafe {
+            let arguments = (*call).args.as_mut_ptr();
+            for at in 0..self.count() {
+                *arguments.add(at) = self.raw(at);
+            }
+            for (at, argument) in more.iter().enumerate() {
+                *arguments.add(self.count() + at) = *argument;
+            }
+        }
+        call
     }
 
     pub fn count(&self) -> usize {
@@ -46,10 +84,28 @@ impl Arguments {
     }
 }
 
+/// Prepares a call in place of the one that is running, with its result set; the caller fills in the arguments.
+pub fn prepare_instead(call: &Arguments, name: &CStr, types: &[pg_sys::Oid]) -> pg_sys::FunctionCallInfo {
+    let other = prepare(name, types);
+    // SAFETY: both calls are alive.
+    unsafe {
+        (*other).context = (*call.0).context;
+        (*other).resultinfo = (*call.0).resultinfo;
+        (*other).fncollation = (*call.0).fncollation;
+    }
+    other
+}
+
 /// Calls a step that answers a SQLSTATE or NULL. A strict step with a NULL argument answers NULL.
 pub fn call_step(name: &CStr, types: &[pg_sys::Oid], arguments: &[pg_sys::NullableDatum]) -> Option<String> {
+    // SAFETY: steps answer text.
+    call_function(name, types, arguments).and_then(|fault| unsafe { String::from_datum(fault, false) })
+}
+
+/// Calls a function of schema `mantle`.
+pub fn call_function(name: &CStr, types: &[pg_sys::Oid], arguments: &[pg_sys::NullableDatum]) -> Value {
     let call = prepare(name, types);
-    // SAFETY: the step has these arguments. It may raise, so it is called in pgrx's guard.
+    // SAFETY: the function has these arguments. It may raise, so it is called in pgrx's guard.
     unsafe {
         let is_strict = (*(*call).flinfo).fn_strict;
         if is_strict && arguments.iter().any(|argument| argument.isnull) {
@@ -59,8 +115,8 @@ pub fn call_step(name: &CStr, types: &[pg_sys::Oid], arguments: &[pg_sys::Nullab
             *(*call).args.as_mut_ptr().add(at) = *argument;
         }
         let run = (*(*call).flinfo).fn_addr?;
-        let fault = pg_sys::ffi::pg_guard_ffi_boundary(|| run(call));
-        String::from_datum(fault, (*call).isnull)
+        let answer = pg_sys::ffi::pg_guard_ffi_boundary(|| run(call));
+        (!(*call).isnull).then_some(answer)
     }
 }
 

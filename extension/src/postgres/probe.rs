@@ -12,10 +12,11 @@ use super::{
     row::{Row, Value},
 };
 
-/// A column of a key and its value. The text column has collation "C".
+/// A condition on a column of a key: an operator and its right side. The text column has collation "C".
 pub struct Key {
     column: i16,
-    equal: pg_sys::RegProcedure,
+    strategy: u32,
+    operator: pg_sys::RegProcedure,
     value: Value,
 }
 
@@ -36,8 +37,46 @@ impl Key {
         Self::new(column, pg_sys::F_TEXTEQ, value)
     }
 
-    fn new(column: i16, equal: u32, value: impl IntoDatum) -> Self {
-        Self { column, equal: pg_sys::Oid::from(equal), value: value.into_datum() }
+    pub fn uuid(column: i16, value: pgrx::Uuid) -> Self {
+        Self::new(column, pg_sys::F_UUID_EQ, value)
+    }
+
+    /// Above the value.
+    pub fn int8_above(column: i16, value: i64) -> Self {
+        Self { strategy: pg_sys::BTGreaterStrategyNumber, ..Self::new(column, pg_sys::F_INT8GT, value) }
+    }
+
+    /// The text column is at least this, or greater than it.
+    pub fn text_from(column: i16, value: &str, is_included: bool) -> Self {
+        let (strategy, operator) = match is_included {
+            true => (pg_sys::BTGreaterEqualStrategyNumber, pg_sys::F_TEXT_GE),
+            false => (pg_sys::BTGreaterStrategyNumber, pg_sys::F_TEXT_GT),
+        };
+        Self { strategy, ..Self::new(column, operator, value) }
+    }
+
+    /// The text column is less than this.
+    pub fn text_below(column: i16, value: &str) -> Self {
+        Self { strategy: pg_sys::BTLessStrategyNumber, ..Self::new(column, pg_sys::F_TEXT_LT, value) }
+    }
+
+    fn new(column: i16, operator: u32, value: impl IntoDatum) -> Self {
+        let strategy = pg_sys::BTEqualStrategyNumber;
+        Self { column, strategy, operator: pg_sys::Oid::from(operator), value: value.into_datum() }
+    }
+}
+
+/// Conditions in PostgreSQL's form. Kept for many reads that differ in their values only.
+pub struct ScanKeys(Vec<pg_sys::ScanKeyData>);
+
+impl ScanKeys {
+    pub fn new(key: &[Key]) -> Self {
+        Self(scan_keys(key))
+    }
+
+    /// Replaces a value by one of the same type, which outlives the next scan.
+    pub fn set(&mut self, at: usize, value: pg_sys::Datum) {
+        self.0[at].sk_argument = value;
     }
 }
 
@@ -53,6 +92,17 @@ pub struct Table(pg_sys::Relation);
 impl Table {
     pub fn open(name: &CStr) -> Self {
         Self(open(name, pg_sys::AccessShareLock))
+    }
+
+    /// A table that is locked for reading; `None` if it does not exist any more.
+    pub fn open_locked(table: pg_sys::Oid) -> Option<Self> {
+        // SAFETY: an error leaves through pgrx's guard.
+        let opened = unsafe { pg_sys::try_table_open(table, pg_sys::NoLock as pg_sys::LOCKMODE) };
+        (!opened.is_null()).then_some(Self(opened))
+    }
+
+    pub fn relation(&self) -> pg_sys::Relation {
+        self.0
     }
 
     /// See [`find`].
@@ -91,6 +141,27 @@ pub unsafe fn find<T>(table: pg_sys::Relation, key: &[Key], read: impl FnOnce(&R
         pg_sys::UnregisterSnapshot(snapshot);
         found
     }
+}
+
+/// Reads the rows with this key: of the primary key's columns the first, or all, in any relation. See [`find`](fn@find).
+///
+/// # Safety
+/// As for [`find`](fn@find).
+pub unsafe fn find_all<T>(table: pg_sys::Relation, key: &[Key], mut read: impl FnMut(&Row) -> T) -> Vec<T> {
+    let mut keys = scan_keys(key);
+    let mut found = Vec::new();
+    // SAFETY: as for `find`; each row is read before the scan moves on.
+    unsafe {
+        let index = pg_sys::RelationGetPrimaryKeyIndex(table);
+        let snapshot = pg_sys::RegisterSnapshot(pg_sys::GetTransactionSnapshot());
+        let scan = pg_sys::systable_beginscan(table, index, true, snapshot, keys.len() as i32, keys.as_mut_ptr());
+        while let Some(tuple) = Some(pg_sys::systable_getnext(scan)).filter(|tuple| !tuple.is_null()) {
+            found.push(read(&Row::new(tuple, (*table).rd_att)));
+        }
+        pg_sys::systable_endscan(scan);
+        pg_sys::UnregisterSnapshot(snapshot);
+    }
+    found
 }
 
 /// As [`find`](fn@find), and answers how many entries of the PostgreSQL index it passed whose rows it does not see: each
@@ -145,6 +216,42 @@ pub unsafe fn scan(
     }
 }
 
+/// Whether the snapshot shows no row of a table. Reads the PostgreSQL index from its end: the rows at the beginning of a
+/// queue may be dead and not vacuumed yet.
+///
+/// # Safety
+/// The snapshot is valid, and the PostgreSQL index is the table's.
+pub unsafe fn is_empty(table: pg_sys::Oid, index: pg_sys::Oid, snapshot: pg_sys::Snapshot) -> bool {
+    let (lock, kept) = (pg_sys::AccessShareLock as pg_sys::LOCKMODE, pg_sys::NoLock as pg_sys::LOCKMODE);
+    // SAFETY: everything is closed below, or at the end of a failed transaction.
+    unsafe {
+        let (table, index) = (pg_sys::table_open(table, lock), pg_sys::index_open(index, lock));
+        let scan = pg_sys::index_beginscan(table, index, snapshot, 0, 0);
+        let slot = pg_sys::table_slot_create(table, std::ptr::null_mut());
+        pg_sys::index_rescan(scan, std::ptr::null_mut(), 0, std::ptr::null_mut(), 0);
+        let is_found = pg_sys::index_getnext_slot(scan, pg_sys::ScanDirection::BackwardScanDirection, slot);
+        pg_sys::index_endscan(scan);
+        pg_sys::ExecDropSingleTupleTableSlot(slot);
+        pg_sys::index_close(index, kept);
+        pg_sys::table_close(table, kept);
+        !is_found
+    }
+}
+
+/// All columns of a row, not copied.
+pub struct Columns<'a> {
+    pub values: &'a [pg_sys::Datum],
+    pub nulls: &'a [bool],
+}
+
+impl Columns<'_> {
+    /// A column, numbered from 1.
+    pub fn datum(&self, number: i32) -> Value {
+        let at = number as usize - 1;
+        (!self.nulls[at]).then(|| self.values[at])
+    }
+}
+
 /// Many reads of one table, like [`find`]. The primary key must be the table's first columns. All reads see what a
 /// statement that begins when the probe is opened would see.
 pub struct Probe {
@@ -158,12 +265,21 @@ impl Probe {
     /// # Safety
     /// The table outlives the probe; its primary key has `columns` columns.
     pub unsafe fn open(table: pg_sys::Relation, columns: usize) -> Self {
+        // SAFETY: see above.
+        unsafe { Self::open_under(pg_sys::GetTransactionSnapshot(), table, columns) }
+    }
+
+    /// For scans with this number of conditions. All see what the snapshot shows.
+    ///
+    /// # Safety
+    /// The table outlives the probe; the snapshot is valid now.
+    pub unsafe fn open_under(snapshot: pg_sys::Snapshot, table: pg_sys::Relation, conditions: usize) -> Self {
         // SAFETY: index and snapshot live until `drop`, or until the end of a failed transaction.
         unsafe {
             let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
             let index = pg_sys::index_open(pg_sys::RelationGetPrimaryKeyIndex(table), lock);
-            let snapshot = pg_sys::RegisterSnapshot(pg_sys::GetTransactionSnapshot());
-            let scan = pg_sys::index_beginscan(table, index, snapshot, columns as i32, 0);
+            let snapshot = pg_sys::RegisterSnapshot(snapshot);
+            let scan = pg_sys::index_beginscan(table, index, snapshot, conditions as i32, 0);
             Self { index, snapshot, scan, slot: pg_sys::table_slot_create(table, std::ptr::null_mut()) }
         }
     }
@@ -177,6 +293,30 @@ impl Probe {
             let is_found =
                 pg_sys::index_getnext_slot(self.scan, pg_sys::ScanDirection::ForwardScanDirection, self.slot);
             is_found.then(|| self.read_slot(read))
+        }
+    }
+
+    /// Reads the rows that meet the conditions, in the order of the primary key, until `read` answers false. There must be
+    /// as many conditions as the probe was opened for.
+    pub fn scan(&mut self, keys: &mut ScanKeys, mut read: impl FnMut(&Columns) -> bool) {
+        // SAFETY: the scan is open.
+        assert_eq!(keys.0.len() as i32, unsafe { (*self.scan).numberOfKeys });
+        let (keys, count) = (keys.0.as_mut_ptr(), keys.0.len() as i32);
+        // SAFETY: scan and slot are open, the scan copies the keys, and a row is read before the slot is cleared.
+        unsafe {
+            pg_sys::index_rescan(self.scan, keys, count, std::ptr::null_mut(), 0);
+            while pg_sys::index_getnext_slot(self.scan, pg_sys::ScanDirection::ForwardScanDirection, self.slot) {
+                pg_sys::slot_getsomeattrs_int(self.slot, (*(*self.slot).tts_tupleDescriptor).natts);
+                let width = (*self.slot).tts_nvalid as usize;
+                let row = Columns {
+                    values: std::slice::from_raw_parts((*self.slot).tts_values, width),
+                    nulls: std::slice::from_raw_parts((*self.slot).tts_isnull, width),
+                };
+                if !read(&row) {
+                    break;
+                }
+            }
+            pg_sys::ExecClearTuple(self.slot);
         }
     }
 
@@ -217,7 +357,7 @@ fn scan_keys(key: &[Key]) -> Vec<pg_sys::ScanKeyData> {
             // has.
             unsafe {
                 let mut entry = std::mem::zeroed::<pg_sys::ScanKeyData>();
-                pg_sys::ScanKeyInit(&mut entry, key.column, pg_sys::BTEqualStrategyNumber as u16, key.equal, value);
+                pg_sys::ScanKeyInit(&mut entry, key.column, key.strategy as u16, key.operator, value);
                 entry
             }
         })

@@ -71,6 +71,12 @@ impl Writer {
         unsafe { probe::find(self.relation, key, read) }
     }
 
+    /// See [`probe::find_all`].
+    pub fn find_all<T>(&self, key: &[Key], read: impl FnMut(&Row) -> T) -> Vec<T> {
+        // SAFETY: the table is open until `drop`.
+        unsafe { probe::find_all(self.relation, key, read) }
+    }
+
     /// See [`probe::find_counting`].
     pub fn find_counting<T>(&self, key: &[Key], read: impl FnOnce(&Row) -> T) -> Option<(T, usize)> {
         // SAFETY: the table is open until `drop`.
@@ -226,13 +232,34 @@ impl Writer {
         }
     }
 
-    /// Replaces columns of a row that [`lock`](Self::lock) holds.
-    pub fn update(&mut self, row: &TupleCopy, values: impl Iterator<Item = (i32, Value)>) {
-        // SAFETY: as for `insert`. `recheck` may be zero: it is not used, because the row is locked.
+    /// Inserts a copy of a row, with other values in some columns.
+    pub fn insert_copy(&mut self, row: &TupleCopy, values: impl Iterator<Item = (i32, Value)>) {
+        // SAFETY: as for `insert`.
         unsafe {
-            pg_sys::ExecClearTuple(self.new);
-            pg_sys::heap_deform_tuple(row.0, (*self.relation).rd_att, (*self.new).tts_values, (*self.new).tts_isnull);
-            self.set(values);
+            self.set_copy(row, values);
+            self.begin_row();
+            pg_sys::ExecSimpleRelationInsert(self.target, self.state, self.new);
+        }
+        self.end_row();
+    }
+
+    /// Removes a row that no other transaction changes: a latch keeps them away. Else an error.
+    pub fn delete(&mut self, row: &TupleCopy) {
+        // SAFETY: as for `update`.
+        unsafe {
+            (*self.old).tts_tid = (*row.0).t_self;
+            let mut recheck = std::mem::zeroed::<pg_sys::EPQState>();
+            self.begin_row();
+            pg_sys::ExecSimpleRelationDelete(self.target, self.state, &mut recheck, self.old);
+        }
+        self.end_row();
+    }
+
+    /// Replaces columns of a row that no other transaction changes: [`lock`](Self::lock) holds it, or a latch keeps them away.
+    pub fn update(&mut self, row: &TupleCopy, values: impl Iterator<Item = (i32, Value)>) {
+        // SAFETY: as for `insert`. `recheck` may be zero: it is used only if the row has changed.
+        unsafe {
+            self.set_copy(row, values);
             (*self.old).tts_tid = (*row.0).t_self;
             let mut recheck = std::mem::zeroed::<pg_sys::EPQState>();
             self.begin_row();
@@ -248,6 +275,17 @@ impl Writer {
         unsafe {
             pg_sys::ExecClearTuple(self.new);
             std::slice::from_raw_parts_mut((*self.new).tts_isnull, self.width()).fill(true);
+            self.set(values);
+        }
+    }
+
+    /// # Safety
+    /// The row is one of this table; the values have the columns' types.
+    unsafe fn set_copy(&mut self, row: &TupleCopy, values: impl Iterator<Item = (i32, Value)>) {
+        // SAFETY: the slot has one place for each column.
+        unsafe {
+            pg_sys::ExecClearTuple(self.new);
+            pg_sys::heap_deform_tuple(row.0, (*self.relation).rd_att, (*self.new).tts_values, (*self.new).tts_isnull);
             self.set(values);
         }
     }

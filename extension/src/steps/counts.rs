@@ -154,12 +154,17 @@ pub fn add(count: i64, more: i64) -> i64 {
 /// A new number for a delta record. It is not computed in the statement: Citus saves no plan that has a volatile
 /// function.
 fn next_ts() -> i64 {
+    delta_ts_base() + 1 + next_number() % DELTA_RECORDS_MAX
+}
+
+/// The next number of the sequence that delta records and rows of the pruning queue share.
+pub fn next_number() -> i64 {
     // SAFETY: regclassin gets a C string, and nextval the OID that it answers; both raise if an argument is wrong.
     let next = unsafe {
         let sequence = direct_function_call_as_datum(pg_sys::regclassin, &[c"mantle.delta_ts".into_datum()]);
         direct_function_call::<i64>(pg_sys::nextval_oid, &[sequence])
     };
-    delta_ts_base() + 1 + next.unwrap_or_default() % DELTA_RECORDS_MAX
+    next.unwrap_or_default()
 }
 
 /// Adds to one directory's counts, as `mantle.delta_records` says.

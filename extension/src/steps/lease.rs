@@ -35,14 +35,16 @@ thread_local! {
     static NAMESPACES: RefCell<HashMap<i64, (Namespace, i64)>> = RefCell::default();
     // For Citus. No row if the namespace does not exist, a NULL epoch if its group does not.
     static NAMESPACE: SavedPlan = const { SavedPlan::new(
-        c"SELECT g.epoch, n.umask FROM mantle.namespaces n LEFT JOIN mantle.index_groups g ON g.index_group = n.index_group
+        c"SELECT g.epoch, n.umask, n.index_group FROM mantle.namespaces n LEFT JOIN mantle.index_groups g ON g.index_group = n.index_group
            WHERE n.ns = $1", &[pg_sys::INT8OID]) };
 }
 
 /// What a change needs to know of its namespace.
 #[derive(Clone, Copy)]
 pub struct Namespace {
-    /// Of its index group.
+    /// The index group that serves it.
+    pub index_group: i32,
+    /// Of that group.
     pub epoch: u64,
     /// The mode bits that nothing new in it gets.
     pub umask: i32,
@@ -53,13 +55,16 @@ pub fn namespace_of(ns: i64) -> Option<Namespace> {
     if !is_distributed() {
         let read = |row: &Row| (row.named::<i32>(c"index_group"), row.named::<i32>(c"umask"));
         let (group, umask) = Table::open(c"namespaces").find(&[Key::int8(1, ns)], read)?;
-        let group = [Key::int4(1, group.unwrap_or_default())];
+        let index_group = group.unwrap_or_default();
+        let group = [Key::int4(1, index_group)];
         let epoch = Table::open(c"index_groups").find(&group, |row| row.named::<i64>(c"epoch")).flatten();
-        return Some(Namespace { epoch: epoch.unwrap_or(0) as u64, umask: umask.unwrap_or(UMASK_FIRST as i32) });
+        let umask = umask.unwrap_or(UMASK_FIRST as i32);
+        return Some(Namespace { index_group, epoch: epoch.unwrap_or(0) as u64, umask });
     }
     let read = |row: &Row| Namespace {
         epoch: row.get::<i64>(1).unwrap_or(0) as u64,
         umask: row.get::<i32>(2).unwrap_or(UMASK_FIRST as i32),
+        index_group: row.get::<i32>(3).unwrap_or_default(),
     };
     NAMESPACE.with(|s| s.rows(&[value(ns)], read)).pop()
 }

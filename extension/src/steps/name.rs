@@ -13,6 +13,11 @@ pub fn stem(name: &str) -> &str {
     name.strip_suffix('/').unwrap_or(name)
 }
 
+/// A text above every name: names have at most 255 bytes, and this is the highest character 64 times, 4 bytes each.
+pub fn above_all_names() -> String {
+    "\u{10ffff}".repeat(64)
+}
+
 /// MT001 or MT002 for a bad name of an object.
 #[pg_extern(immutable, parallel_safe)]
 fn object_name_fault(name: Option<&str>) -> Fault {

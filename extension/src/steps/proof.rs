@@ -42,7 +42,7 @@ fn prepared<'a>(
 /// Whether `proof` proves this rename under the key. NULL if any argument is.
 #[expect(clippy::too_many_arguments, reason = "the parameters of mantle.rename_directory")]
 #[pg_extern(immutable)]
-fn is_proven(
+pub fn is_proven(
     key: &[u8],
     proof: &[u8],
     index_group: i32,

@@ -15,14 +15,12 @@ use crate::{
         row::{Value, values},
         saved_plan::SavedPlan,
     },
-    steps::name::prefix_end,
+    steps::name::{above_all_names, prefix_end},
 };
 
 /// Siblings per statement, at first and at most.
 const CHUNK_MIN: i64 = 64;
 const CHUNK_MAX: i64 = 1024;
-/// So many of the highest character, 4 bytes each, are above every name of at most 255 bytes.
-const CHARACTERS_ABOVE_ALL: usize = 64;
 
 const RANGE: &[pg_sys::Oid] = &[pg_sys::INT8OID, pg_sys::TEXTOID, pg_sys::TEXTOID, pg_sys::TEXTOID, pg_sys::INT8OID];
 
@@ -71,9 +69,17 @@ struct Frame {
 
 impl Frame {
     fn new(pid: i64, key: String) -> Self {
-        let below = "\u{10ffff}".repeat(CHARACTERS_ABOVE_ALL);
         let (from, except) = (String::new(), String::new());
-        Self { pid, key, from, except, below, read: VecDeque::new(), exhausted: false, chunk: CHUNK_MIN }
+        Self {
+            pid,
+            key,
+            from,
+            except,
+            below: above_all_names(),
+            read: VecDeque::new(),
+            exhausted: false,
+            chunk: CHUNK_MIN,
+        }
     }
 
     fn only_prefix(mut self, prefix: &str) -> Self {

@@ -41,10 +41,10 @@ pub fn documents(call: &Arguments, argument: Argument<Jsonb>) -> Option<Vec<Valu
     call.elements(argument.place(), pg_sys::JSONBOID)
 }
 
-/// The argument types of a verb's fallback: the verb's own, then the numbers of the elements made and a fault.
-pub const fn fallback_types<const N: usize>(verb: &Verb) -> [pg_sys::Oid; N] {
+/// The argument types of a verb's fallback: the verb's own, then the numbers of the elements made, and `last`.
+pub const fn fallback_types<const N: usize>(verb: &Verb, last: pg_sys::Oid) -> [pg_sys::Oid; N] {
     assert!(N == verb.arguments.len() + 2);
-    let mut types = [pg_sys::TEXTOID; N];
+    let mut types = [last; N];
     let mut at = 0;
     while at < verb.arguments.len() {
         types[at] = match verb.arguments[at].1 {
@@ -138,7 +138,7 @@ impl<'a> Element<'a> {
 }
 
 /// The texts of an array; none if the array is NULL.
-fn all<'a, 't: 'a>(texts: &'a Option<Array<'t, &'t str>>) -> Vec<Option<&'a str>> {
+pub fn all<'a, 't: 'a>(texts: &'a Option<Array<'t, &'t str>>) -> Vec<Option<&'a str>> {
     texts.iter().flat_map(|texts| texts.iter()).collect()
 }
 

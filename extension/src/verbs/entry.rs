@@ -1,8 +1,7 @@
 //! Entry of a verb: latches, then the fast path, then the SQL fallback for the elements that are left.
 //!
 //! The verbs are C functions, so that new entries are made without plpgsql or SPI, which cost a single put more than
-//! its rows. The fallback is called as PostgreSQL calls a function, with this call's arguments and result set, from a
-//! frame that has nothing to drop. So its errors keep their SQLSTATE, which pgrx would lose (see `fault.rs`).
+//! its rows. The fallback is called in place of the verb (`postgres/function.rs`).
 //!
 //! Steps are called by their SQL names, so that replacing one in a database works here too; tests do that.
 
@@ -11,12 +10,16 @@ use std::ffi::CStr;
 use pgrx::{pg_sys, prelude::*};
 
 use super::{elements::EntryArguments, fast_path::Made};
-use crate::postgres::call::{Arguments, call_step, nullable, prepare};
+use crate::postgres::{
+    call::{Arguments, call_step, nullable},
+    function::{Done, answer_rows},
+    row::value,
+};
 
 const INT8S: pg_sys::Oid = pg_sys::INT8ARRAYOID;
 const TEXTS: pg_sys::Oid = pg_sys::TEXTARRAYOID;
 
-/// One of the two verbs.
+/// A verb that makes new entries.
 pub struct Verb {
     pub arguments: EntryArguments,
     /// The SQL function for all other cases. It has the verb's arguments and two more: the numbers of the elements made
@@ -29,86 +32,41 @@ pub struct Verb {
 }
 
 impl Verb {
-    /// # Safety
-    /// PostgreSQL makes this call, of a function that is declared with this verb's arguments and returns rows.
-    pub unsafe fn enter(&self, call: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
-        // SAFETY: the guard turns a panic into an error of PostgreSQL. After it, the fallback is called as PostgreSQL
-        // calls a function; it may leave by a long jump, which skips nothing that must be dropped.
-        unsafe {
-            let fallback = pg_sys::panic::pgrx_extern_c_guard(|| self.run_fast_path(&Arguments(call)));
-            (*call).isnull = true;
-            match fallback.and_then(|fallback| (*(*fallback).flinfo).fn_addr.map(|run| (run, fallback))) {
-                Some((run, fallback)) => run(fallback),
-                None => pg_sys::Datum::null(),
-            }
-        }
-    }
-
-    /// The call of the fallback, if it is needed.
-    fn run_fast_path(&self, call: &Arguments) -> Option<pg_sys::FunctionCallInfo> {
+    pub fn run(&self, call: &Arguments) -> Done {
         let EntryArguments { verb, name, id, .. } = &self.arguments;
         let pids = call.raw(verb.pid.place());
         let fault = call_step(c"latch_batch", &[INT8S, TEXTS], &[pids, call.raw(name.place())]);
         if fault.is_some() {
-            return Some(self.prepare_fallback(call, None, fault));
+            return self.fall_back(call, None, fault);
         }
-        let Some(made) = (self.fast_path)(call) else { return Some(self.prepare_fallback(call, None, None)) };
+        let Some(made) = (self.fast_path)(call) else { return self.fall_back(call, None, None) };
         let ids: Option<Array<i64>> = call.get(id.place());
         let is_all = ids.as_ref().is_some_and(|ids| ids.len() == made.numbers.len());
         if !is_all || call_step(c"placement_fault", &[INT8S], &[pids]).is_some() {
-            return Some(self.prepare_fallback(call, Some(made), None));
+            return self.fall_back(call, Some(made), None);
         }
-        answer(call, &made.numbers, &ids);
-        None
-    }
-
-    fn prepare_fallback(
-        &self,
-        call: &Arguments,
-        made: Option<Made>,
-        fault: Option<String>,
-    ) -> pg_sys::FunctionCallInfo {
-        let fallback = prepare(self.fallback, self.fallback_types);
-        // SAFETY: the fallback has two arguments more than this call.
-        unsafe {
-            let arguments = (*fallback).args.as_mut_ptr();
-            let count = call.count();
-            for at in 0..count {
-                *arguments.add(at) = call.raw(at);
-            }
-            let (numbers, modes) = made.map(|made| (made.numbers, made.modes)).unzip();
-            if let Some(modes) = modes {
-                *arguments.add(self.arguments.mode.place()) = nullable(modes.into_datum());
-            }
-            *arguments.add(count) = nullable(numbers.into_datum());
-            *arguments.add(count + 1) = nullable(fault.into_datum());
-            (*fallback).context = (*call.0).context;
-            (*fallback).resultinfo = (*call.0).resultinfo;
-            (*fallback).fncollation = (*call.0).fncollation;
-        }
-        fallback
-    }
-}
-
-/// Answers the rows of new entries: number, code, id, version, replayed, then columns that are NULL for these.
-fn answer(call: &Arguments, made: &[i32], ids: &Option<Array<i64>>) {
-    // SAFETY: InitMaterializedSRF raises unless the caller expects rows; each row has the width of the expected ones.
-    unsafe {
-        pg_sys::InitMaterializedSRF(call.0, pg_sys::MAT_SRF_USE_EXPECTED_DESC);
-        let rows = (*call.0).resultinfo.cast::<pg_sys::ReturnSetInfo>();
-        let width = (*(*rows).setDesc).natts as usize;
-        for number in made {
+        let rows = made.numbers.iter().map(|number| {
             let id = ids.as_ref().and_then(|ids| ids.get(*number as usize - 1)).flatten();
-            let given = [number.into_datum(), None, id.into_datum(), 1_i64.into_datum(), false.into_datum()];
-            let values = given.into_iter().chain(std::iter::repeat(None)).take(width).map(nullable);
-            let (mut values, mut nulls): (Vec<_>, Vec<_>) = values.map(|v| (v.value, v.isnull)).unzip();
-            pg_sys::tuplestore_putvalues((*rows).setResult, (*rows).setDesc, values.as_mut_ptr(), nulls.as_mut_ptr());
+            vec![value(*number), None, value(id), value(1_i64), value(false)]
+        });
+        answer_rows(call, rows)
+    }
+
+    fn fall_back(&self, call: &Arguments, made: Option<Made>, fault: Option<String>) -> Done {
+        let (numbers, modes) = made.map(|made| (made.numbers, made.modes)).unzip();
+        let more = [nullable(numbers.into_datum()), nullable(fault.into_datum())];
+        let fallback = call.pass_to(self.fallback, self.fallback_types, &more);
+        if let Some(modes) = modes {
+            // SAFETY: the fallback has this argument.
+            unsafe {
+                *(*fallback).args.as_mut_ptr().add(self.arguments.mode.place()) = nullable(modes.into_datum());
+            }
         }
+        Done::Call(fallback)
     }
 }
 
-/// Defines a verb with its `fast_path`, and the symbols by which PostgreSQL calls it: the function and its calling
-/// convention.
+/// Defines a verb with its `fast_path`, and the symbols by which PostgreSQL calls it.
 macro_rules! verb {
     ($verb:ident, $static:ident, $fallback:literal, $name:ident, $convention:ident) => {
         static $static: $crate::verbs::entry::Verb = $crate::verbs::entry::Verb {
@@ -121,25 +79,13 @@ macro_rules! verb {
                 mode: $verb::MODE,
             },
             fallback: $fallback,
-            fallback_types: &const { $crate::verbs::elements::fallback_types::<{ $verb::COUNT + 2 }>(&$verb::VERB) },
+            fallback_types: &const {
+                $crate::verbs::elements::fallback_types::<{ $verb::COUNT + 2 }>(&$verb::VERB, pgrx::pg_sys::TEXTOID)
+            },
             fast_path,
         };
 
-        #[doc(hidden)]
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $convention() -> &'static pgrx::pg_sys::Pg_finfo_record {
-            &pgrx::pg_sys::Pg_finfo_record { api_version: 1 }
-        }
-
-        /// Called by PostgreSQL.
-        ///
-        /// # Safety
-        /// See [`crate::verbs::entry::Verb::enter`].
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C-unwind" fn $name(call: pgrx::pg_sys::FunctionCallInfo) -> pgrx::pg_sys::Datum {
-            // SAFETY: `sql/verbs` declares the function so.
-            unsafe { $static.enter(call) }
-        }
+        $crate::postgres::function::c_function!($name, $convention, |call| $static.run(call));
     };
 }
 pub(crate) use verb;

@@ -17,8 +17,7 @@ const WAIT: Duration = Duration::from_secs(5);
 impl Gateway {
     /// Removes the implicit directory of a name with those below it; `false` if it holds a key, or was made by request.
     pub(super) async fn prune_ghost(&self, ns: NamespaceId, parent: PartitionId, name: &str) -> Result<bool> {
-        let found = self.store.stat(ns, &[(parent, &directory_name(name))]).await?;
-        match found.into_iter().flatten().next() {
+        match self.store.entry(ns, parent, vec![directory_name(name)]).await? {
             Some(entry) if entry.explicit => Ok(false),
             Some(entry) => self.prune_ghosts(parent, entry.id.as_directory(), false).await,
             None => Ok(true),

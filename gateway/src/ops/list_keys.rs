@@ -35,8 +35,8 @@ impl Source for Subtree<'_> {
     }
 
     async fn marker(&self, _directory: &str) -> Result<Option<Entry>> {
-        let found = self.gateway.store.stat(self.base.ns, &[(self.base.pid(), &self.name)]).await?;
-        Ok(found.into_iter().flatten().find(|entry| entry.explicit).map(|entry| entry.shown_to(self.caller)))
+        let found = self.gateway.store.entry(self.base.ns, self.base.pid(), vec![self.name.clone()]).await?;
+        Ok(found.filter(|entry| entry.explicit).map(|entry| entry.shown_to(self.caller)))
     }
 
     async fn tree(&self, after: Option<&str>, prefix: &str, limit: usize) -> Result<Run> {

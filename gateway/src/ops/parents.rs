@@ -92,17 +92,14 @@ impl Gateway {
                 let made = located(written.id, call.permission(OWN_DIRECTORY_MODE));
                 Ok(Level::Made(made, claim.key(), written))
             }
-            Some(ErrorCode::AlreadyExists) => {
-                let found = self.store.stat(parent.ns, &[(parent.pid(), &name)]).await?;
-                match found.into_iter().flatten().next() {
-                    Some(entry) => {
-                        let existing = located(entry.id, entry.permission);
-                        existing.check(&call.caller, Access::Search)?;
-                        Ok(Level::Existing(existing))
-                    }
-                    None => Ok(Level::ParentOutdated),
+            Some(ErrorCode::AlreadyExists) => match self.store.entry(parent.ns, parent.pid(), vec![name]).await? {
+                Some(entry) => {
+                    let existing = located(entry.id, entry.permission);
+                    existing.check(&call.caller, Access::Search)?;
+                    Ok(Level::Existing(existing))
                 }
-            }
+                None => Ok(Level::ParentOutdated),
+            },
             Some(ErrorCode::IsObject) => Err(Error::new(ErrorCode::ParentIsObject, format!("`{key}` is an object"))),
             Some(code) if self.is_outdated(code).await => Ok(Level::ParentOutdated),
             Some(code) => Err(code.into()),

@@ -194,8 +194,7 @@ impl Gateway {
     pub(super) async fn check_put(&self, call: &Call, directory: &Located, name: &str) -> Result<()> {
         let Err(refusal) = directory.check_change(&call.caller) else { return Ok(()) };
         directory.check(&call.caller, Access::Search)?;
-        let found = self.store.stat(directory.ns, &[(directory.pid(), name)]).await?;
-        match found.into_iter().flatten().next() {
+        match self.store.entry(directory.ns, directory.pid(), vec![name.to_owned()]).await? {
             Some(object) if directory.permission.may_replace(&call.caller, &object.permission) => Ok(()),
             _ => Err(refusal),
         }

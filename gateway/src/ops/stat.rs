@@ -65,8 +65,7 @@ impl Gateway {
                 (root.ns, super_root, vec![directory_name(namespace)])
             }
         };
-        let places: Vec<_> = names.iter().map(|name| (partition.pid, name.as_str())).collect();
-        let found = self.store.stat(ns, &places).await?.into_iter().flatten().next();
+        let found = self.store.entry(ns, partition.pid, names).await?;
         let entry = found.ok_or_else(|| not_found(key))?;
         Ok(Found { ns, partition, entry })
     }

@@ -1,7 +1,11 @@
-//! Coalesces reads that may come in storms, such as lookups of missing paths, so that other statements still find a
-//! connection (P28). Reads that arrive while statements are in flight go together in the next, and callers with equal
-//! keys share one answer. Invariants (P40): an answer comes from a statement that was sent after the read arrived; at
-//! most `in_flight_max` statements are in flight; a caller gets an answer, or a retryable refusal, within `wait`.
+//! Coalesces reads: those that arrive while statements are in flight go together in the next, and callers with equal keys
+//! share one answer. This makes each cheaper, and what may come in storms, such as lookups of missing paths, leaves
+//! connections to others (P28). Invariants (P40): an answer comes from a statement that was sent after the read arrived;
+//! at most `in_flight_max` statements are in flight; a caller gets an answer, or a retryable refusal, within `wait`.
+//!
+//! A read never waits for others to come: an idle reader sends it at once, alone. With `stalled`, one statement is in
+//! flight, and the next goes beside it once that takes long, or once enough reads wait to fill it. A statement that fails
+//! as a whole says nothing about its reads, so they are sent singly.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
@@ -15,7 +19,7 @@ use mantle_telemetry::step;
 use mantle_types::{Error, ErrorCode, Result};
 use parking_lot::Mutex;
 use tokio::{
-    sync::{Notify, Semaphore, oneshot},
+    sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot},
     time::timeout,
 };
 use tokio_util::task::AbortOnDropHandle;
@@ -35,14 +39,31 @@ pub trait BatchRead: Send + Sync + 'static {
     type Answer: Clone + Send + 'static;
     const NAME: &'static str;
 
-    /// Answers in the keys' order.
-    fn read(&self, keys: &[Self::Key]) -> impl Future<Output = Result<Vec<Result<Self::Answer>>>> + Send;
+    /// Answers in the keys' order. One key alone should be tried again, where that may help.
+    fn read(&self, keys: &[Self::Key]) -> impl Future<Output = Result<Vec<Result<Self::Answer>>, Failure>> + Send;
+}
+
+/// Why a statement has no answers, with the error of a read that was its only one.
+#[derive(Debug)]
+pub enum Failure {
+    /// The reads may succeed singly.
+    Singly(Error),
+    /// They would fail singly, too.
+    ForAll(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::ForAll(error)
+    }
 }
 
 /// Bounds of one kind of reads, each at least 1.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     pub in_flight_max: usize,
+    /// How long the next statement waits for the last one, unless the waiting reads fill it. Zero: it does not wait.
+    pub stalled: Duration,
     /// Most different keys of one statement.
     pub together_max: usize,
     /// Most callers that wait for a statement to be sent.
@@ -64,6 +85,8 @@ struct Waiting<R: BatchRead> {
 /// The waiting reads, shared by the callers and the task.
 struct Pending<R: BatchRead> {
     waiting: Mutex<Waiting<R>>,
+    together_max: usize,
+    /// There is a read, or there are enough to fill a statement.
     arrived: Notify,
 }
 
@@ -77,7 +100,8 @@ impl<R: BatchRead> CoalescedReads<R> {
     /// Starts a task, which ends with this. Must be called within a tokio runtime.
     pub fn new(batch_read: R, bounds: Bounds) -> Self {
         let waiting = Waiting { order: VecDeque::new(), callers: HashMap::new(), count: 0 };
-        let pending = Arc::new(Pending { waiting: Mutex::new(waiting), arrived: Notify::new() });
+        let together_max = bounds.together_max;
+        let pending = Arc::new(Pending { waiting: Mutex::new(waiting), together_max, arrived: Notify::new() });
         let task = AbortOnDropHandle::new(tokio::spawn(run(Arc::new(batch_read), bounds, pending.clone())));
         // Prometheus sees the series from the start.
         for name in [SHARED, REFUSED] {
@@ -126,17 +150,26 @@ impl<R: BatchRead> Pending<R> {
             Entry::Vacant(place) => {
                 waiting.order.push_back(place.key().clone());
                 place.insert(vec![caller]);
-                self.arrived.notify_one();
+                if [1, self.together_max].contains(&waiting.order.len()) {
+                    self.arrived.notify_one();
+                }
             }
         }
         true
     }
 
+    /// Waits until so many different reads wait.
+    async fn are(&self, count: usize) {
+        while self.waiting.lock().order.len() < count {
+            self.arrived.notified().await;
+        }
+    }
+
     /// The oldest keys, at most `together_max`, without those whose callers have all gone.
-    fn take(&self, together_max: usize) -> Batch<R> {
+    fn take(&self) -> Batch<R> {
         let mut waiting = self.waiting.lock();
         let mut batch = Batch { keys: Vec::new(), callers: Vec::new() };
-        while batch.keys.len() < together_max {
+        while batch.keys.len() < self.together_max {
             let Some(key) = waiting.order.pop_front() else { break };
             let mut callers = waiting.callers.remove(&key).unwrap_or_default();
             waiting.count -= callers.len();
@@ -157,41 +190,83 @@ struct Batch<R: BatchRead> {
     callers: Vec<Vec<Caller<R>>>,
 }
 
+/// A statement in flight. Dropped when it has ended.
+struct InFlight {
+    _permit: OwnedSemaphorePermit,
+    _ended: oneshot::Sender<()>,
+}
+
 impl<R: BatchRead> Batch<R> {
-    async fn run(self, batch_read: &R) {
+    /// `permits`: for its reads, if they go singly.
+    async fn run(self, batch_read: Arc<R>, permits: Arc<Semaphore>, in_flight: InFlight) {
         batch_elements(R::NAME).record(self.keys.len() as f64);
-        let answers = match batch_read.read(&self.keys).await {
-            Ok(answers) if answers.len() == self.keys.len() => answers,
+        let answers = batch_read.read(&self.keys).await;
+        // The next statement goes first, then the callers are woken.
+        drop(in_flight);
+        let asked = self.keys.len();
+        let answers = match answers {
+            Ok(answers) if answers.len() == asked => answers,
             Ok(answers) => {
-                let (asked, answered) = (self.keys.len(), answers.len());
+                let answered = answers.len();
                 tracing::error!(statement = R::NAME, asked, answered, "a batch of reads got another number of answers");
                 vec![Err(ErrorCode::Internal.into()); asked]
             }
-            Err(error) => vec![Err(error); self.keys.len()],
+            Err(Failure::Singly(cause)) if asked > 1 => {
+                tracing::debug!(statement = R::NAME, asked, %cause, "a batch failed; its reads go singly");
+                for (key, callers) in self.keys.into_iter().zip(self.callers) {
+                    tokio::spawn(single(batch_read.clone(), permits.clone(), key, callers));
+                }
+                return;
+            }
+            Err(Failure::Singly(error) | Failure::ForAll(error)) => vec![Err(error); asked],
         };
-        for (callers, answer) in self.callers.into_iter().zip(answers) {
-            // A caller may have gone; ignore the send error.
-            callers.into_iter().for_each(|caller| drop(caller.send(answer.clone())));
-        }
+        self.callers.into_iter().zip(answers).for_each(|(callers, answer)| give(callers, answer));
     }
+}
+
+/// Sends a read of a batch that failed. Each has its own permit, so that a slow one delays no other.
+async fn single<R: BatchRead>(batch_read: Arc<R>, permits: Arc<Semaphore>, key: R::Key, mut callers: Vec<Caller<R>>) {
+    // Never fails: nothing closes the semaphore.
+    let permit = permits.acquire_owned().await;
+    callers.retain(|caller| !caller.is_closed());
+    if callers.is_empty() {
+        return;
+    }
+    let answer = match batch_read.read(std::slice::from_ref(&key)).await {
+        Ok(mut answers) => answers.pop().unwrap_or_else(|| Err(ErrorCode::Internal.into())),
+        Err(Failure::Singly(error) | Failure::ForAll(error)) => Err(error),
+    };
+    drop(permit);
+    give(callers, answer);
+}
+
+/// Answers all callers with equal keys. Callers may have gone; a send error is ignored.
+fn give<A: Clone>(mut callers: Vec<oneshot::Sender<Result<A>>>, answer: Result<A>) {
+    let last = callers.pop();
+    callers.into_iter().for_each(|caller| drop(caller.send(answer.clone())));
+    last.map(|caller| caller.send(answer));
 }
 
 async fn run<R: BatchRead>(batch_read: Arc<R>, bounds: Bounds, pending: Arc<Pending<R>>) {
     let permits = Arc::new(Semaphore::new(bounds.in_flight_max));
+    let mut last: Option<oneshot::Receiver<()>> = None;
     loop {
+        pending.are(1).await;
+        if let Some(ended) = last.take().filter(|_| !bounds.stalled.is_zero()) {
+            tokio::select! {
+                _ = timeout(bounds.stalled, ended) => {}
+                () = pending.are(bounds.together_max) => {}
+            }
+        }
         let Ok(permit) = permits.clone().acquire_owned().await else { return };
         // Taken after the permit, so that reads that arrived during the wait for it go along.
-        let batch = pending.take(bounds.together_max);
-        if batch.keys.is_empty() {
-            drop(permit);
-            pending.arrived.notified().await;
-            continue;
+        let batch = pending.take();
+        if !batch.keys.is_empty() {
+            let (end, ended) = oneshot::channel();
+            last = Some(ended);
+            let in_flight = InFlight { _permit: permit, _ended: end };
+            tokio::spawn(batch.run(batch_read.clone(), permits.clone(), in_flight));
         }
-        let batch_read = batch_read.clone();
-        tokio::spawn(async move {
-            let _permit = permit;
-            batch.run(&batch_read).await;
-        });
     }
 }
 

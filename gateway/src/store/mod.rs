@@ -8,6 +8,7 @@ mod columns;
 mod database;
 mod directories;
 mod emit_grants;
+mod entries;
 mod fault;
 mod mutation;
 mod namespaces;
@@ -19,6 +20,7 @@ mod pool;
 mod precondition;
 mod prepared;
 mod reads;
+mod record;
 mod resolution;
 mod rows;
 mod shards;
@@ -52,6 +54,7 @@ use self::{
     coalesced_reads::CoalescedReads,
     database::Param,
     emit_grants::EmitGrants,
+    entries::Entries,
     mutation::{MOVES_FOLLOWED_MAX, Mutations},
     namespaces::ReadAssignments,
     nodes::Nodes,
@@ -89,6 +92,7 @@ pub struct Store {
     pub put_object: Mutations<NewObject>,
     pub delete_object: Mutations<DeleteObject>,
     pub set_attributes: Mutations<SetAttributes>,
+    entries: Entries,
     paths: Paths,
     assignments: CoalescedReads<ReadAssignments>,
     emit_grants: EmitGrants,
@@ -110,6 +114,7 @@ impl Store {
             put_object: Mutations::new(&nodes, config),
             delete_object: Mutations::new(&nodes, config),
             set_attributes: Mutations::new(&nodes, config),
+            entries: Entries::new(&nodes, config),
             paths: Paths::new(&nodes, config.pool_size),
             assignments: CoalescedReads::new(ReadAssignments(nodes.clone()), bounds(ASSIGNMENTS_IN_FLIGHT_MAX)),
             emit_grants: EmitGrants::default(),

@@ -9,7 +9,7 @@ use tokio_postgres::{Row, types::Type};
 
 use super::{
     RequestClaim, Store,
-    coalesced_reads::BatchRead,
+    coalesced_reads::{BatchRead, Failure},
     database::Param,
     nodes::Nodes,
     rows::{self, Coded, Written},
@@ -56,7 +56,7 @@ impl BatchRead for ReadAssignments {
     type Answer = Option<Assignment>;
     const NAME: &'static str = sql::ASSIGNMENTS.name;
 
-    async fn read(&self, names: &[String]) -> Result<Vec<Result<Option<Assignment>>>> {
+    async fn read(&self, names: &[String]) -> Result<Vec<Result<Option<Assignment>>>, Failure> {
         let rows = self.0.main().query(&sql::ASSIGNMENTS, &[(&names, Type::TEXT_ARRAY)], false).await?;
         let read = |row: &Row| {
             let Some(group) = group_of(row, "index_group")? else { return Ok(None) };

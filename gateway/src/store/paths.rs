@@ -8,7 +8,7 @@ use tokio_postgres::{Row, types::Type};
 
 use super::{
     Store,
-    coalesced_reads::{BatchRead, Bounds, CoalescedReads},
+    coalesced_reads::{BatchRead, Bounds, CoalescedReads, Failure},
     database::{Param, count_retries, pause},
     fault::Fault,
     nodes::Nodes,
@@ -64,7 +64,7 @@ impl BatchRead for Resolve {
     type Answer = Found;
     const NAME: &'static str = sql::RESOLVE_PATHS.name;
 
-    async fn read(&self, keys: &[PathKey]) -> Result<Vec<Result<Found>>> {
+    async fn read(&self, keys: &[PathKey]) -> Result<Vec<Result<Found>>, Failure> {
         if let [key] = keys {
             return Ok(vec![resolve_alone(&self.0, key).await]);
         }
@@ -79,16 +79,10 @@ impl BatchRead for Resolve {
             pause(attempt).await;
             attempt += 1;
         };
-        if !matches!(fault, Fault::Conflict(_) | Fault::Unexpected(_)) {
-            return Err(client_error(fault));
-        }
         // One path may be the cause, for example a path that is renamed all the time. It must not fail the others.
-        let mut answers = Vec::with_capacity(keys.len());
-        for key in keys {
-            let found = resolve_once(&self.0, std::slice::from_ref(key)).await.map_err(client_error);
-            answers.push(found.and_then(|mut found| found.pop().ok_or_else(|| ErrorCode::Internal.into())));
-        }
-        Ok(answers)
+        let is_of_one = matches!(fault, Fault::Conflict(_) | Fault::Unexpected(_));
+        let error = client_error(fault);
+        Err(if is_of_one { Failure::Singly(error) } else { Failure::ForAll(error) })
     }
 }
 
@@ -141,7 +135,7 @@ impl BatchRead for ResolveSettled {
     type Answer = Found;
     const NAME: &'static str = "resolve_paths_settled";
 
-    async fn read(&self, keys: &[PathKey]) -> Result<Vec<Result<Found>>> {
+    async fn read(&self, keys: &[PathKey]) -> Result<Vec<Result<Found>>, Failure> {
         let resolve = Resolve(self.0.clone());
         let mut before = resolve.read(keys).await?;
         let mut agreed: Vec<Option<Result<Found>>> = vec![None; keys.len()];
@@ -168,6 +162,7 @@ impl BatchRead for ResolveSettled {
 pub fn bounds(in_flight_max: usize) -> Bounds {
     Bounds {
         in_flight_max: in_flight_max.max(1),
+        stalled: Duration::ZERO,
         together_max: TOGETHER_MAX,
         waiting_max: WAITING_MAX,
         wait: ANSWERED_WITHIN,

@@ -1,12 +1,14 @@
 //! Reads of entries, listings and totals.
 
-use mantle_types::{DirectoryId, ErrorCode, NamespaceId, PartitionId, Permission, Result};
+use mantle_types::{DirectoryId, NamespaceId, PartitionId, Permission, Result};
 use serde::Serialize;
 use tokio_postgres::types::Type;
 
 use super::{
     Store,
     database::Param,
+    entries,
+    record::{Fields, Record},
     rows::{self, Entry},
     sql,
 };
@@ -51,19 +53,14 @@ pub struct SubtreeTotals {
 }
 
 impl Store {
-    /// Entries by place, in the order of `places`; `None` for a missing entry.
+    /// Entries by place, in the order of `places`; `None` for a missing entry. One statement; see [`Store::entry`].
     pub async fn stat(&self, ns: NamespaceId, places: &[(PartitionId, &str)]) -> Result<Vec<Option<Entry>>> {
         let (pids, names): (Vec<i64>, Vec<&str>) = places.iter().map(|(pid, name)| (pid.as_i64(), *name)).unzip();
         let Some((first, _)) = places.first() else { return Ok(Vec::new()) };
         let params: [Param<'_>; 3] =
             [(&ns.as_i64(), Type::INT8), (&pids, Type::INT8_ARRAY), (&names, Type::TEXT_ARRAY)];
         let rows = self.query_at(*first, &sql::STAT, &params).await?;
-        let read = |row| match rows::code(row)? {
-            None => Entry::read(row).map(Some),
-            Some(ErrorCode::NotFound) => Ok(None),
-            Some(code) => Err(code.into()),
-        };
-        rows.iter().map(read).collect()
+        entries::by_place(&rows, places.len()).into_iter().collect()
     }
 
     /// Totals of the directories' own entries, in the order of `ids`.
@@ -106,7 +103,8 @@ impl Store {
             (&prefix, Type::TEXT),
             (&limit, Type::INT4),
         ];
-        self.query_at(pid, statement, &params).await?.iter().map(Entry::read).collect()
+        let rows = self.query_at(pid, statement, &params).await?;
+        rows.iter().map(|row| Entry::read(&row.field::<Record<'_>>(0)?, 0)).collect()
     }
 
     /// The names in directories; none of a directory without entries.

@@ -4,6 +4,8 @@ use chrono::{DateTime, Utc};
 use mantle_types::{Caller, EntryId, ErrorCode, Permission, Result};
 use tokio_postgres::{Row, types::FromSql};
 
+use super::record::Fields;
+
 /// A column that is never NULL.
 pub fn get<'a, T: FromSql<'a>>(row: &'a Row, column: &str) -> Result<T> {
     row.try_get(column).map_err(|cause| unreadable(column, &cause))
@@ -17,6 +19,13 @@ pub fn get_opt<'a, T: FromSql<'a>>(row: &'a Row, column: &str) -> Result<Option<
     }
 }
 
+impl Fields for Row {
+    fn field<'a, T: FromSql<'a>>(&'a self, at: usize) -> Result<T> {
+        let name = || self.columns().get(at).map_or("a column that is missing", |column| column.name());
+        self.try_get(at).map_err(|cause| unreadable(name(), &cause))
+    }
+}
+
 fn unreadable(column: &str, cause: &tokio_postgres::Error) -> mantle_types::Error {
     tracing::error!(column, %cause, "the database answered something unexpected");
     ErrorCode::Internal.into()
@@ -24,7 +33,12 @@ fn unreadable(column: &str, cause: &tokio_postgres::Error) -> mantle_types::Erro
 
 /// The `code` column: NULL is success.
 pub fn code(row: &Row) -> Result<Option<ErrorCode>> {
-    let Some(state) = get_opt::<&str>(row, "code")? else { return Ok(None) };
+    code_of_state(get_opt(row, "code")?)
+}
+
+/// The code of a SQLSTATE of ours; NULL is success.
+pub fn code_of_state(state: Option<&str>) -> Result<Option<ErrorCode>> {
+    let Some(state) = state else { return Ok(None) };
     let code = ErrorCode::from_sqlstate(state);
     if code.is_none() {
         tracing::error!(state, "the database answered an unknown code");
@@ -115,21 +129,24 @@ pub struct Entry {
 }
 
 impl Entry {
-    pub fn read(row: &Row) -> Result<Self> {
+    /// Reads the columns that `mantle.stat` and `mantle.list` answer of an entry, from column `first` on. They are read by
+    /// their places: a listing has thousands.
+    pub fn read(row: &impl Fields, first: usize) -> Result<Self> {
+        let number = |at: usize| row.field::<Option<i32>>(first + at).map(Option::unwrap_or_default);
         Ok(Self {
-            name: get(row, "name")?,
-            id: get::<i64>(row, "id")?.into(),
-            permission: permission(row)?,
-            version: get_opt(row, "version")?.unwrap_or_default(),
-            explicit: get_opt(row, "explicit")?.unwrap_or_default(),
-            size: get_opt::<i64>(row, "size")?.unwrap_or_default() as u64,
-            synthetic: get_opt(row, "synthetic")?.unwrap_or_default(),
-            etag: get_opt(row, "etag")?,
-            content_type: get_opt(row, "content_type")?,
-            user_metadata: get_opt(row, "user_metadata")?,
-            locator: get_opt(row, "locator")?,
-            created: get_opt(row, "created")?,
-            modified: get_opt(row, "modified")?,
+            name: row.field(first)?,
+            id: row.field::<i64>(first + 1)?.into(),
+            permission: Permission { owner: number(2)? as u32, group: number(3)? as u32, mode: number(4)? as u16 },
+            version: row.field::<Option<i64>>(first + 5)?.unwrap_or_default(),
+            explicit: row.field::<Option<bool>>(first + 6)?.unwrap_or_default(),
+            size: row.field::<Option<i64>>(first + 7)?.unwrap_or_default() as u64,
+            synthetic: row.field::<Option<bool>>(first + 8)?.unwrap_or_default(),
+            etag: row.field(first + 9)?,
+            content_type: row.field(first + 10)?,
+            user_metadata: row.field(first + 11)?,
+            locator: row.field(first + 12)?,
+            created: row.field(first + 13)?,
+            modified: row.field(first + 14)?,
             is_closed: false,
         })
     }

@@ -28,6 +28,14 @@ macro_rules! statements {
             mutates: false,
         }
     };
+    // A call whose rows are records (`record.rs`). Without a table the condition is evaluated once.
+    (@ records $name:literal $call:literal) => {
+        Statement {
+            name: $name,
+            text: concat!("SELECT ", $call, " WHERE pg_current_wal_flush_lsn() IS NOT NULL"),
+            mutates: false,
+        }
+    };
     // A batch verb: the columns of its rows, and its call with a parameter for each argument.
     (@ batch $name:literal $columns:literal $verb:ident) => {
         Statement { name: $name, text: mantle_types::joined!("SELECT ", $columns, " FROM ", verbs::$verb::CALL), mutates: true }
@@ -141,21 +149,16 @@ statements! {
         "SELECT locator, start, length, \"position\" FROM mantle.extents_between($1, $2, $3, $4)";
     UPLOAD_USAGE "upload_usage" read "SELECT uploads, bytes FROM mantle.upload_usage($1)";
     SET_ATTRIBUTES "set_attributes" batch "ord, code, id, replayed" of set_attributes;
-    STAT "stat" read
-        "SELECT code, name, id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, \
-         user_metadata, locator, created, modified FROM mantle.stat($1, $2, $3)" then "ORDER BY ord";
+    /// Entries by place, through Citus where another node has them.
+    STAT "stat" records "mantle.stat($1, $2, $3)";
+    /// The same of several namespaces, from this node alone.
+    STAT_LOCAL "stat_local" records "mantle.stat_local($1, $2, $3)";
     DIRSTAT "dirstat" read
         "SELECT code, entries, subdirectories, bytes FROM mantle.dirstat($1, $2)" then "ORDER BY ord";
-    LIST "list" read
-        "SELECT name, id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, \
-         user_metadata, locator, created, modified FROM mantle.list($1, $2, $3, $4, $5)";
+    LIST "list" records "mantle.list($1, $2, $3, $4, $5)";
     /// The same without directories that hold no key.
-    LIST_FILLED "list_filled" read
-        "SELECT name, id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, \
-         user_metadata, locator, created, modified FROM mantle.list_filled($1, $2, $3, $4, $5)";
-    LIST_TREE "list_tree" read
-        "SELECT key AS name, id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, \
-         user_metadata, locator, created, modified FROM mantle.list_tree($1, $2, $4, $3, $5)";
+    LIST_FILLED "list_filled" records "mantle.list_filled($1, $2, $3, $4, $5)";
+    LIST_TREE "list_tree" records "mantle.list_tree($1, $2, $4, $3, $5)";
     /// The locators that no object names.
     UNUSED_LOCATORS "unused_locators" read "SELECT locator FROM mantle.unused_locators($1)";
     /// A directory, and those below it down to a depth. Byte order puts each directory after its ancestors.

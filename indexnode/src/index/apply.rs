@@ -89,9 +89,13 @@ impl Index {
             Command::Stream(_) => self.serving.iter_mut().for_each(Tree::forget_removals),
             Command::Prepare(prepare) => {
                 let by = PrepareByRule { prepare, rule: FIRST_RULE, below: Vec::new() };
-                return Applied::Prepared(self.apply_prepare(log_index, &by));
+                return Applied::Prepared(self.apply_prepare(log_index, &by, effects));
             }
-            Command::PrepareByRule(by) => return Applied::Prepared(self.apply_prepare(log_index, &by)),
+            Command::PrepareByRule(by) => return Applied::Prepared(self.apply_prepare(log_index, &by, effects)),
+            Command::Prepares(all) => {
+                let answers = all.iter().map(|by| self.apply_prepare(log_index, by, effects));
+                return Applied::AllPrepared(answers.collect());
+            }
             Command::Release { request, attempt } => {
                 if self.locks.get(&request).is_some_and(|lock| lock.attempt == attempt) {
                     self.locks.remove(&request);
@@ -233,7 +237,12 @@ impl Index {
         }
     }
 
-    fn apply_prepare(&mut self, log_index: u64, by: &PrepareByRule) -> Result<PreparedRename, Error> {
+    fn apply_prepare(
+        &mut self,
+        log_index: u64,
+        by: &PrepareByRule,
+        effects: &mut Effects,
+    ) -> Result<PreparedRename, Error> {
         let tree = self.served().ok_or(ErrorCode::IndexUnavailable)?;
         if self.rebuild.is_some() {
             return Err(Error::new(ErrorCode::StaleEpoch, "the index is being rebuilt"));
@@ -250,6 +259,9 @@ impl Index {
         if !self.locks.insert(lock) {
             return Err(ErrorCode::Locked.into());
         }
+        // The locked places have no other occupants. So no cached prefix crosses a lock, and a lookup that finds one need not
+        // compare it with the locks.
+        effects.modified.extend([prepared.source_id].into_iter().chain(prepared.replaced));
         Ok(prepared)
     }
 

@@ -143,12 +143,20 @@ pub enum Command {
     /// A prepare that says by which rule replicas decide it. Entries of older releases are [`Prepare`](Self::Prepare), decided
     /// by [`FIRST_RULE`].
     PrepareByRule(PrepareByRule),
+    /// Prepares that reached the leader together, decided one after the other: each finds the locks of those before it. Needs
+    /// [`GROUP_RULE`].
+    Prepares(Vec<PrepareByRule>),
 }
 
 impl Command {
     /// Tells whether a replica that knows the rules up to this one can decide the command.
     pub fn is_decided_by(&self, newest_rule: u32) -> bool {
-        !matches!(self, Self::PrepareByRule(by) if by.rule > newest_rule || newest_rule == FIRST_RULE)
+        let is_known = |by: &PrepareByRule| by.rule <= newest_rule && newest_rule != FIRST_RULE;
+        match self {
+            Self::PrepareByRule(by) => is_known(by),
+            Self::Prepares(all) => newest_rule >= GROUP_RULE && all.iter().all(is_known),
+            _ => true,
+        }
     }
 
     /// The operations of the change stream in this command.
@@ -167,7 +175,9 @@ impl Command {
 pub const FIRST_RULE: u32 = 0;
 /// The newest rule, and the one that this program proposes if every member knows it. Rule 1 has the sticky bit, does not let a
 /// directory move to another parent unless the caller may write to it, and checks every directory below one that is removed.
-pub const NEWEST_RULE: u32 = 1;
+pub const NEWEST_RULE: u32 = GROUP_RULE;
+/// This rule decides as rule 1. A replica that knows it also knows [`Command::Prepares`].
+pub const GROUP_RULE: u32 = 2;
 
 /// The newest rule by which this replica can decide a prepare.
 pub fn newest_rule() -> u32 {
@@ -212,7 +222,8 @@ pub struct Prepare {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct PreparedRename {
-    /// Log index of the prepare; the high bits count the moves of its namespace.
+    /// Log index of the prepare; the high bits count the moves of its namespace. Prepares of one entry have the same: an attempt
+    /// is one of its request.
     pub attempt: u64,
     /// The epoch that the rename's transaction checks.
     pub epoch: Epoch,
@@ -233,4 +244,6 @@ pub enum Applied {
     Done,
     /// The answer to a [`Command::Prepare`] or [`Command::PrepareByRule`].
     Prepared(Result<PreparedRename, Error>),
+    /// The answers to the prepares of a [`Command::Prepares`], in their order.
+    AllPrepared(Vec<Result<PreparedRename, Error>>),
 }

@@ -1,10 +1,15 @@
 //! Locks of prepared directory renames (P20, P23).
 //!
+//! While any lock is held, every lookup asks about each component that it walks. So the answer costs two probes of hash tables,
+//! however many locks there are and however many of them are in one directory.
+//!
 //! Invariants: a request key has at most one lock, and so has a source directory. The two maps below hold exactly the source
 //! and the two places of every lock. A lock lives until the rename is applied, its attempt is released (the abort record is in
 //! PostgreSQL), or a rebuild begins under a raised epoch.
 
 use std::collections::{BTreeMap, HashMap};
+
+use foldhash::quality::RandomState;
 
 use mantle_types::{DirectoryId, PartitionId, RequestKey};
 use serde::{Deserialize, Serialize};
@@ -27,10 +32,10 @@ pub(super) struct Lock {
 #[derive(Default)]
 pub(super) struct Locks {
     by_request: BTreeMap<RequestKey, Lock>,
-    pub(super) sources: HashMap<DirectoryId, RequestKey>,
-    /// The locked names in each partition, once per lock: a place that is one lock's source can be empty by now, and another
-    /// lock's destination.
-    pub(super) places: HashMap<PartitionId, Vec<String>>,
+    pub(super) sources: HashMap<DirectoryId, RequestKey, RandomState>,
+    /// The locked names in each partition, with the number of locks that name them: a place that is one lock's source can be
+    /// empty by now, and another lock's destination.
+    pub(super) places: HashMap<PartitionId, HashMap<String, u32, RandomState>, RandomState>,
 }
 
 impl Locks {
@@ -61,7 +66,7 @@ impl Locks {
             return false;
         }
         occupant.is_some_and(|id| self.sources.contains_key(&id))
-            || self.places.get(&pid).is_some_and(|names| names.iter().any(|n| n == name))
+            || self.places.get(&pid).is_some_and(|names| names.contains_key(name))
     }
 
     /// Takes a lock. Returns false, and changes nothing, if the request holds one or the source is locked.
@@ -71,7 +76,7 @@ impl Locks {
         }
         self.sources.insert(lock.source_id, lock.request);
         for (pid, name) in [&lock.source, &lock.destination] {
-            self.places.entry(*pid).or_default().push(name.clone());
+            *self.places.entry(*pid).or_default().entry(name.clone()).or_default() += 1;
         }
         self.by_request.insert(lock.request, lock);
         true
@@ -83,8 +88,11 @@ impl Locks {
         self.sources.remove(&lock.source_id);
         for (pid, name) in [&lock.source, &lock.destination] {
             let names = self.places.get_mut(pid).expect("both places of a lock are listed");
-            let at = names.iter().position(|n| n == name).expect("both places of a lock are listed");
-            names.swap_remove(at);
+            let locks = names.get_mut(name).expect("both places of a lock are listed");
+            *locks -= 1;
+            if *locks == 0 {
+                names.remove(name);
+            }
             if names.is_empty() {
                 self.places.remove(pid);
             }

@@ -91,8 +91,9 @@ pub struct Effects {
     pub finished: Vec<RequestKey>,
     /// Released locks: request and attempt.
     pub unlocked: Vec<(RequestKey, u64)>,
-    /// Directories that left their place or changed their permission. Cached results for paths through them are invalid.
-    /// [`DirectoryId::SUPER_ROOT`] stands for all directories.
+    /// Directories that left their place, changed their permission, or are locked now: those that a prepared rename is going to
+    /// move or to replace. Cached results for paths through them are invalid. [`DirectoryId::SUPER_ROOT`] stands for all
+    /// directories.
     pub modified: Vec<DirectoryId>,
 }
 
@@ -169,13 +170,8 @@ impl Index {
     /// Prepares a walk of `path`, which is not empty, below a known prefix. `caller` may search every directory of the prefix.
     /// The walk ends as [`resolve`](Self::resolve) of the whole path would, as long as no directory of the prefix is in
     /// [`Effects::modified`]. It does not read the table yet.
-    pub fn descent<'a>(
-        &self,
-        prefix: Prefix<'_, impl Iterator<Item = DirectoryId> + Clone>,
-        path: Path<'a>,
-        caller: &'a Caller,
-    ) -> Descent<'a> {
-        Descent::new(&self.locks, prefix, path, caller)
+    pub fn descent<'a>(&self, prefix: Prefix, path: Path<'a>, caller: &'a Caller) -> Descent<'a> {
+        Descent::new(prefix, path, caller)
     }
 
     /// Walks all to their ends, if the index serves lookups.

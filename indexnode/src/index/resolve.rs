@@ -87,18 +87,15 @@ pub(super) fn walk<'c>(
     resolution
 }
 
-/// The first components of a path, and the directory to which they are known to lead. Namespace, directory and depth repeat the
-/// first id, the last id and the length of `ids`. Mostly a walk needs nothing else, and avoids a read of other memory.
+/// The directory to which the first components of a path are known to lead, through no directory or place that a rename has
+/// locked.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
-pub struct Prefix<'a, Ids> {
-    /// At least one component.
-    pub path: Path<'a>,
+pub struct Prefix {
     pub ns: NamespaceId,
     pub id: DirectoryId,
+    /// Components of the prefix: at least one.
     pub depth: usize,
-    /// The directories on the path, the namespace's root first: one more than components.
-    pub ids: Ids,
 }
 
 /// A walk that begins below a known prefix, whose directories the caller may search.
@@ -117,20 +114,13 @@ pub struct Descent<'a> {
 
 impl<'a> Descent<'a> {
     /// A walk along a path that is not empty, below a prefix of at least one component.
-    pub(super) fn new(
-        locks: &Locks,
-        prefix: Prefix<'_, impl Iterator<Item = DirectoryId> + Clone>,
-        path: Path<'a>,
-        caller: &'a Caller,
-    ) -> Self {
+    pub(super) fn new(prefix: Prefix, path: Path<'a>, caller: &'a Caller) -> Self {
         debug_assert!(path != Path("") && prefix.depth > 0);
-        debug_assert!(prefix.ids.clone().count() == prefix.depth + 1 && prefix.ids.clone().last() == Some(prefix.id));
         let (name, below) = path.split_first();
         let mut resolution = Resolution::unresolved(ErrorCode::NotFound);
         resolution.ns = prefix.ns;
         resolution.id = prefix.id;
         resolution.depth = prefix.depth;
-        resolution.crossed_lock = prefix_crosses_lock(locks, prefix);
         Self { resolution, name, below, caller, is_at_prefix: true }
     }
 
@@ -193,13 +183,4 @@ pub(super) fn descend_all(table: &IndexTable, locks: &Locks, walks: &mut [Descen
             !walk.step(locks, next)
         });
     }
-}
-
-fn prefix_crosses_lock(locks: &Locks, prefix: Prefix<'_, impl Iterator<Item = DirectoryId> + Clone>) -> bool {
-    !locks.is_empty()
-        && prefix
-            .path
-            .components()
-            .zip(prefix.ids.clone().zip(prefix.ids.skip(1)))
-            .any(|(name, (above, below))| locks.covers(above.sole_partition(), name, Some(below)))
 }

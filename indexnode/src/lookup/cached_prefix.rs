@@ -1,8 +1,8 @@
 //! An entry of TopDirPathCache: the directory to which a prefix leads.
 //!
 //! One allocation holds a head, the distinct permissions on the prefix, the namespace's name, the prefix, and the directories
-//! on the prefix. A lookup reads the directories only while something is modified or locked. Separate allocations took twice as
-//! many cache lines a lookup.
+//! on the prefix. A lookup reads the directories only if their signature tells that one may be modified. Separate allocations
+//! took twice as many cache lines a lookup.
 
 use mantle_types::{
     DirectoryId, NamespaceId, Permission,
@@ -14,6 +14,7 @@ use zerocopy::{
     little_endian::{U16, U32, U64},
 };
 
+use super::signature::Signature;
 use crate::{index::Path, prefetch::prefetch_all};
 
 const WHOLE: &str = "an entry has the lengths in its head";
@@ -50,6 +51,7 @@ struct Head {
     hash: U64,
     ns: U64,
     id: U64,
+    signature: U64,
     namespace_bytes: U16,
     prefix_bytes: U16,
     permissions: U16,
@@ -80,6 +82,7 @@ impl CachedPrefix {
             hash: key.hash.into(),
             ns: ids[0].0.into(),
             id: ids[ids.len() - 1].0.into(),
+            signature: Signature::of(ids.iter().copied()).0.into(),
             namespace_bytes: short(key.namespace.len()),
             prefix_bytes: short(key.prefix.0.len()),
             permissions: short(permissions.len()),
@@ -117,6 +120,11 @@ impl CachedPrefix {
 
     pub(super) fn id(&self) -> DirectoryId {
         DirectoryId(self.head().id.get())
+    }
+
+    /// Of the directories on the prefix.
+    pub(super) fn signature(&self) -> Signature {
+        Signature(self.head().signature.get())
     }
 
     pub(super) fn depth(&self) -> usize {
@@ -178,6 +186,7 @@ mod tests {
             let entry = CachedPrefix::new(&key("photos", "a/ä"), &ids, &permissions);
             assert_eq!((entry.hash(), entry.ns(), entry.id()), (7, NamespaceId(ids[0].0), ids[ids.len() - 1]));
             assert_eq!(entry.depth(), ids.len() - 1);
+            assert_eq!(entry.signature(), Signature::of(ids.iter().copied()));
             assert!(entry.ids().eq(ids) && entry.permissions().eq(permissions));
             entry.prefetch(&key("photos", "a/ä"));
         }

@@ -1,7 +1,13 @@
 //! The Invalidator: RemovalList, PrefixTree, and the modification counter of the timestamp rule. The parent module explains how
 //! they work together.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
 
 use mantle_types::DirectoryId;
 use parking_lot::{Mutex, MutexGuard};
@@ -10,13 +16,12 @@ use super::{
     cached_prefix::CachedPrefix,
     prefix_tree::{NODE_BYTES, PrefixTree},
     settings::{Invalidation, LookupSettings},
+    signature::Signature,
 };
 
 /// Nodes of PrefixTree that one step removes: about 10 µs, for which a fill or apply may wait. (Smaller in tests, so that small
 /// trees take several steps too.)
 const PURGE_NODES: usize = if cfg!(test) { 2 } else { 32 };
-/// With more directories in RemovalList than this, lookups bypass the cache instead of comparing.
-const REMOVALS_COMPARED_MAX: usize = 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
@@ -30,20 +35,41 @@ pub(super) enum Admission {
     Full,
 }
 
+/// RemovalList.
+#[derive(Clone, Default)]
+pub(super) struct Removals {
+    ids: HashSet<DirectoryId>,
+    /// Of the ids. It may have bits of directories that have left.
+    signature: Signature,
+}
+
+impl Removals {
+    fn add(&mut self, id: DirectoryId) {
+        self.ids.insert(id);
+        self.signature.add(id);
+    }
+
+    fn remove_all(&mut self, ids: &HashSet<DirectoryId>) {
+        self.ids.retain(|id| !ids.contains(id));
+        self.signature = Signature::of(self.ids.iter().copied());
+    }
+}
+
 /// RemovalList as a lookup read it.
 pub(super) enum RemovalSnapshot {
     /// Nothing is being modified.
     None,
-    Some(Vec<DirectoryId>),
-    /// Too many directories to compare, or all of them.
+    Some(Arc<Removals>),
+    /// All directories.
     All,
 }
 
 impl RemovalSnapshot {
-    pub(super) fn contain_any(&self, mut ids: impl Iterator<Item = DirectoryId>) -> bool {
+    /// Tells whether one of the directories is in the list. Mostly their signature tells that none is.
+    pub(super) fn contain_any(&self, signature: Signature, mut ids: impl Iterator<Item = DirectoryId>) -> bool {
         match self {
             Self::None => false,
-            Self::Some(modified) => ids.any(|id| modified.contains(&id)),
+            Self::Some(listed) => signature.may_meet(listed.signature) && ids.any(|id| listed.ids.contains(&id)),
             Self::All => true,
         }
     }
@@ -68,7 +94,8 @@ pub(super) struct Invalidator {
     modifications: AtomicU64,
     /// Length of RemovalList, which lookups read first.
     pending: AtomicUsize,
-    removals: Mutex<Vec<DirectoryId>>,
+    /// Lookups share it while it does not change.
+    removals: Mutex<Arc<Removals>>,
     tree: Mutex<Tree>,
     rules: Rules,
 }
@@ -85,7 +112,7 @@ impl Invalidator {
             invalidation: settings.invalidation,
             modifications: AtomicU64::new(0),
             pending: AtomicUsize::new(0),
-            removals: Mutex::new(Vec::new()),
+            removals: Mutex::default(),
             tree: Mutex::new(Tree { prefixes: PrefixTree::new(), entries: 0, bytes: 0 }),
             rules,
         }
@@ -107,11 +134,10 @@ impl Invalidator {
             return RemovalSnapshot::None;
         }
         let removals = self.removals.lock();
-        match removals.len() {
-            0 => RemovalSnapshot::None,
-            n if n > REMOVALS_COMPARED_MAX || removals.contains(&DirectoryId::SUPER_ROOT) => RemovalSnapshot::All,
-            _ => RemovalSnapshot::Some(removals.clone()),
+        if removals.ids.contains(&DirectoryId::SUPER_ROOT) {
+            return RemovalSnapshot::All;
         }
+        RemovalSnapshot::Some(removals.clone())
     }
 
     /// Puts directories into RemovalList, under the index's write guard. Tells whether there is something to purge.
@@ -126,13 +152,11 @@ impl Invalidator {
         for id in directories {
             if tree.prefixes.contains(*id) {
                 let id = if self.invalidation == Invalidation::All { DirectoryId::SUPER_ROOT } else { *id };
-                if !removals.contains(&id) {
-                    removals.push(id);
-                }
+                Arc::make_mut(&mut removals).add(id);
             }
         }
-        self.pending.store(removals.len(), Ordering::Release);
-        !removals.is_empty()
+        self.pending.store(removals.ids.len(), Ordering::Release);
+        !removals.ids.is_empty()
     }
 
     /// Calls `insert` to cache an entry, unless it is outdated, already present, or does not fit.
@@ -145,7 +169,7 @@ impl Invalidator {
     ) -> Admission {
         let mut tree = self.tree.lock();
         let is_outdated = self.timestamp() != timestamp && self.rules.timestamp;
-        if is_outdated || self.removals().contain_any(entry.ids()) {
+        if is_outdated || self.removals().contain_any(entry.signature(), entry.ids()) {
             return Admission::Outdated;
         }
         if tree.prefixes.has_entry(entry.id()) {
@@ -169,7 +193,7 @@ impl Invalidator {
     pub(super) fn purge(&self, mut remove: impl FnMut(u64, DirectoryId) -> usize) -> u64 {
         let listed = self.removals.lock().clone();
         let mut count = 0;
-        for id in listed.iter().filter(|_| self.rules.purge) {
+        for id in listed.ids.iter().filter(|_| self.rules.purge) {
             loop {
                 let mut tree = self.tree.lock();
                 let Tree { prefixes, entries, bytes } = &mut *tree;
@@ -188,8 +212,8 @@ impl Invalidator {
         }
         // A directory modified again meanwhile has no entries either: none are admitted while it is in the list.
         let mut removals = self.removals.lock();
-        removals.retain(|id| !listed.contains(id));
-        self.pending.store(removals.len(), Ordering::Release);
+        Arc::make_mut(&mut removals).remove_all(&listed.ids);
+        self.pending.store(removals.ids.len(), Ordering::Release);
         count
     }
 

@@ -19,7 +19,10 @@
 //!    entries. Only then the directory leaves RemovalList (P30).
 //!
 //! A directory that is on no cached prefix does not enter RemovalList; only the counter moves. (So rmdir of a leaf is cheap.)
-//! Each lookup checks anew whether its cached prefix crosses a rename's lock (P26).
+//!
+//! A directory counts as modified already when a prepared rename locks it, and a lookup that crosses a lock caches nothing. So
+//! no prefix in the cache crosses a lock (P26), and a hit costs the same however many renames are under way. A rename purges
+//! its subtree once: when it commits, nothing of it is cached any more.
 //!
 //! Lock order: the index's guard, PrefixTree, the shards (readers take several in ascending order), RemovalList.
 //!
@@ -30,6 +33,7 @@ mod invalidator;
 mod prefix_table;
 mod prefix_tree;
 mod settings;
+mod signature;
 #[cfg(test)]
 mod tests;
 
@@ -276,11 +280,10 @@ impl Lookups<'_> {
             let caller = queries[at].caller;
             // A denied caller must learn which directory denied, and nothing below it. The walk from the root tells.
             let is_open = entry.permissions().all(|permission| permission.allows(caller, Access::Search));
-            if !is_open || self.removals.contain_any(entry.ids()) {
+            if !is_open || self.removals.contain_any(entry.signature(), entry.ids()) {
                 return Cached::Bypass;
             }
-            let prefix =
-                Prefix { path: key.prefix, ns: entry.ns(), id: entry.id(), depth: entry.depth(), ids: entry.ids() };
+            let prefix = Prefix { ns: entry.ns(), id: entry.id(), depth: entry.depth() };
             Cached::Below(self.index.descent(prefix, key.below, caller))
         })
     }
@@ -298,8 +301,11 @@ impl Lookups<'_> {
                 }
             }
         });
-        if ids.len() == depth + 1 && !self.removals.contain_any(ids.iter().copied()) {
-            self.found.entries.push(CachedPrefix::new(&key, &ids, &permissions));
+        if ids.len() == depth + 1 && !resolution.crossed_lock {
+            let entry = CachedPrefix::new(&key, &ids, &permissions);
+            if !self.removals.contain_any(entry.signature(), entry.ids()) {
+                self.found.entries.push(entry);
+            }
         }
         resolution
     }

@@ -82,7 +82,7 @@ impl IndexRpc for IndexService {
     ) -> Result<Response<PrepareRenameResponse>, Status> {
         let request = request.into_inner();
         let group = GroupId(request.group);
-        let prepared = async { rename::prepare(&*self.groups.node(group)?, self.database(group)?, request).await };
+        let prepared = async { rename::prepare(&self.groups.node(group)?, self.database(group)?, request).await };
         let result = prepared.await;
         let outcome = self.outcome(group, &result);
         Ok(Response::new(PrepareRenameResponse { outcome, ..result.unwrap_or_default() }))

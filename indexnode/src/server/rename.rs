@@ -1,12 +1,14 @@
 //! Preparing and releasing directory renames, on the leader.
 
+use std::sync::Arc;
+
 use mantle_index_client::proto::{PrepareRenameRequest, PrepareRenameResponse, ReleaseRenameRequest};
 use mantle_types::{
     Caller, DirectoryId, Error, ErrorCode, NamespaceId, Prepared, RequestKey, Result, name::check_name,
 };
 
 use crate::{
-    index::command::{Applied, Command, FIRST_RULE, Prepare, PrepareByRule, PreparedRename},
+    index::command::{Command, Prepare, PrepareByRule, PreparedRename},
     membership::rules,
     node::{Leadership, Node},
     postgres::upstream::Database,
@@ -14,7 +16,11 @@ use crate::{
 };
 
 /// Prepares a rename: locks its source. An older attempt of the same request is aborted first.
-pub async fn prepare(node: &Node, database: &Database, request: PrepareRenameRequest) -> Result<PrepareRenameResponse> {
+pub async fn prepare(
+    node: &Arc<Node>,
+    database: &Database,
+    request: PrepareRenameRequest,
+) -> Result<PrepareRenameResponse> {
     let leadership = node.leadership().ok_or_else(|| node.not_leader())?;
     if node.is_in_doubt(&leadership) {
         return Err(Error::new(
@@ -31,14 +37,8 @@ pub async fn prepare(node: &Node, database: &Database, request: PrepareRenameReq
         abandon(node, &leadership, database, prepare.request, older.attempt).await?;
     }
     let signed = prepare.clone();
-    let command = match rules::common(node).await {
-        FIRST_RULE => Command::Prepare(prepare),
-        rule => Command::PrepareByRule(PrepareByRule { prepare, rule, below }),
-    };
-    let Applied::Prepared(prepared) = node.propose_as(&leadership, &command).await? else {
-        return Err(Error::new(ErrorCode::Internal, "a prepare was applied without an answer"));
-    };
-    let prepared = prepared?;
+    let rule = rules::common(node).await;
+    let prepared = node.propose_prepare(leadership, PrepareByRule { prepare, rule, below }).await?;
     let proof = key.map(|key| sign(node, &signed, &prepared, &key)).unwrap_or_default();
     Ok(response(&prepared, proof))
 }

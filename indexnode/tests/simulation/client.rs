@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use mantle_index_client::{
     check_outcome,
     proto::{
@@ -41,6 +42,9 @@ const MODES: [u16; 6] = [0o755, 0o750, 0o700, 0o711, 0o777, 0o1777];
 const STRANGERS: f64 = 0.4;
 /// Share of the renames whose caller is not root: whether it may depends on the rule.
 const STRANGE_RENAMES: f64 = 0.2;
+/// Share of the renames that are prepared several at a time, so that the leader makes one entry of some (`Command::Prepares`).
+const RENAMES_AT_ONCE: f64 = 0.3;
+const AT_ONCE: usize = 4;
 /// Share of the changes that are large transactions: several log entries each.
 const LARGE: f64 = 0.3;
 
@@ -91,6 +95,7 @@ impl Client {
                 }
                 50..68 if self.rng.random_bool(LARGE) => self.mkdirs().await,
                 50..68 => self.mkdir().await,
+                68..84 if self.rng.random_bool(RENAMES_AT_ONCE) => self.renames_at_once().await,
                 68..84 => self.rename().await,
                 84..94 => self.rmdir().await,
                 _ => self.setattr().await,
@@ -256,12 +261,40 @@ impl Client {
             .await;
     }
 
-    async fn rename(&mut self) {
+    /// Source and destination of a rename.
+    fn paths(&mut self) -> Option<(Vec<String>, Vec<String>)> {
         let (source, mut destination) = (self.path(), self.path());
         destination.push(self.name());
-        if source.is_empty() || source == destination || destination.len() > DEPTH_MAX {
-            return;
+        let is_possible = !source.is_empty() && source != destination && destination.len() <= DEPTH_MAX;
+        is_possible.then_some((source, destination))
+    }
+
+    /// Prepares renames at the same time, at the leader alone, then carries them out one after the other.
+    async fn renames_at_once(&mut self) {
+        let timeline = self.timeline();
+        let lock_ms = self.rng.random_range(500..1500);
+        let mut asked = Vec::new();
+        for _ in 0..AT_ONCE {
+            let Some((source, destination)) = self.paths() else { continue };
+            let request = self.request();
+            let message = self.prepare_message(request, &source, &destination, lock_ms);
+            let mut index = self.index(self.leader);
+            asked.push(async move {
+                let answer = timeout(CALL_TIMEOUT, index.prepare_rename(message)).await.ok()?.ok()?.into_inner();
+                check_outcome(answer.outcome.as_ref()).ok()?;
+                Some((request, granted(&answer, timeline, &source, &destination)))
+            });
         }
+        for (request, prepared) in join_all(asked).await.into_iter().flatten() {
+            let what = format!("one of several renames, attempt {}", prepared.attempt);
+            if !self.carry_out(&what, request, timeline, |postgres, _| postgres.rename(request, &prepared)).await {
+                self.release(request, prepared.attempt).await;
+            }
+        }
+    }
+
+    async fn rename(&mut self) {
+        let Some((source, destination)) = self.paths() else { return };
         let (request, timeline) = (self.request(), self.timeline());
         let lock_ms = self.rng.random_range(200..1500);
         let Some(prepared) = self.prepare(request, timeline, &source, &destination, lock_ms).await else { return };
@@ -278,17 +311,16 @@ impl Client {
         }
     }
 
-    async fn prepare(
+    fn prepare_message(
         &mut self,
         request: RequestKey,
-        timeline: u32,
         source: &[String],
         destination: &[String],
         lock_ms: u32,
-    ) -> Option<Prepared> {
+    ) -> PrepareRenameRequest {
         let is_strange = self.rng.random_bool(STRANGE_RENAMES);
         let caller = if is_strange { stranger(&mut self.rng) } else { root_caller() };
-        let message = PrepareRenameRequest {
+        PrepareRenameRequest {
             group: 0,
             request: Some(request.into()),
             namespace: NAMESPACE.to_owned(),
@@ -299,7 +331,18 @@ impl Client {
             overwrite: false,
             remove: false,
             below: Vec::new(),
-        };
+        }
+    }
+
+    async fn prepare(
+        &mut self,
+        request: RequestKey,
+        timeline: u32,
+        source: &[String],
+        destination: &[String],
+        lock_ms: u32,
+    ) -> Option<Prepared> {
+        let message = self.prepare_message(request, source, destination, lock_ms);
         for _ in 0..self.world.replicas {
             let mut index = self.index(self.leader);
             if let Ok(Ok(answer)) = timeout(CALL_TIMEOUT, index.prepare_rename(message.clone())).await {

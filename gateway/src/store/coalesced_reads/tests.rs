@@ -6,7 +6,7 @@ use futures::{FutureExt, future::join_all};
 
 use super::*;
 
-/// Answers each key with itself and the statement's number, and refuses `BAD`.
+/// Answers each key with itself and the statement's number, and refuses `BAD`. A statement with `POISON` fails.
 struct Fake {
     sent: Mutex<Vec<Vec<u32>>>,
     statements: AtomicU32,
@@ -16,16 +16,20 @@ struct Fake {
 }
 
 const BAD: u32 = 99;
+const POISON: u32 = 98;
 
 impl BatchRead for Arc<Fake> {
     type Key = u32;
     type Answer = (u32, u32);
     const NAME: &'static str = "fake";
 
-    async fn read(&self, keys: &[u32]) -> Result<Vec<Result<(u32, u32)>>> {
+    async fn read(&self, keys: &[u32]) -> Result<Vec<Result<(u32, u32)>>, Failure> {
         let statement = self.statements.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         self.sent.lock().push(keys.to_vec());
         self.gate.acquire().await.expect("never closed").forget();
+        if keys.contains(&POISON) {
+            return Err(Failure::Singly(ErrorCode::Internal.into()));
+        }
         let answer = |key: &u32| match *key {
             BAD => Err(ErrorCode::InvalidName.into()),
             key => Ok((key, statement)),
@@ -34,7 +38,15 @@ impl BatchRead for Arc<Fake> {
     }
 }
 
-const BOUNDS: Bounds = Bounds { in_flight_max: 2, together_max: 4, waiting_max: 16, wait: Duration::from_secs(10) };
+const BOUNDS: Bounds = Bounds {
+    in_flight_max: 2,
+    stalled: Duration::ZERO,
+    together_max: 4,
+    waiting_max: 16,
+    wait: Duration::from_secs(10),
+};
+/// Gathers reads while one statement is in flight.
+const GATHERING: Bounds = Bounds { stalled: Duration::from_millis(5), ..BOUNDS };
 
 fn reads(bounds: Bounds) -> (Arc<Fake>, CoalescedReads<Arc<Fake>>) {
     made(bounds, false)
@@ -69,7 +81,12 @@ fn code<T: std::fmt::Debug>(answer: &Result<T>) -> ErrorCode {
 
 #[tokio::test]
 async fn equal_reads_share_an_answer_that_was_read_after_they_arrived() {
-    let (fake, reads) = reads(Bounds { in_flight_max: 1, ..BOUNDS });
+    share_a_later_answer(Bounds { in_flight_max: 1, ..BOUNDS }).await;
+    share_a_later_answer(GATHERING).await;
+}
+
+async fn share_a_later_answer(bounds: Bounds) {
+    let (fake, reads) = reads(bounds);
     let first = read(&reads, 7);
     assert_eq!(sent(&fake).await, [[7]]);
     // The statement in flight may show an older state, so these reads share the next.
@@ -161,4 +178,63 @@ async fn a_caller_waits_no_longer_than_the_bound() {
     let last = read(&reads, 2).await;
     assert_eq!(last, Ok((2, 1)));
     assert_eq!(sent(&fake).await, [vec![0, 1], vec![2]]);
+}
+
+/// A statement without an answer delays the next ones for a moment only, and each reads anew.
+#[tokio::test(start_paused = true)]
+async fn reads_gather_until_the_last_statement_has_ended_or_stalls() {
+    let (fake, reads) = reads(GATHERING);
+    let mut callers = vec![read(&reads, 0)];
+    assert_eq!(sent(&fake).await, [[0]], "an idle reader sends at once");
+    callers.extend([1, 0].map(|key| read(&reads, key)));
+    assert_eq!(sent(&fake).await, [[0]]);
+    fake.gate.add_permits(1);
+    assert_eq!(sent(&fake).await, [vec![0], vec![1, 0]], "the last one has ended");
+    callers.push(read(&reads, 2));
+    assert_eq!(sent(&fake).await, [vec![0], vec![1, 0]]);
+    tokio::time::advance(GATHERING.stalled).await;
+    assert_eq!(sent(&fake).await, [vec![0], vec![1, 0], vec![2]], "beside the one that stalls");
+    callers.push(read(&reads, 3));
+    tokio::time::advance(GATHERING.stalled).await;
+    assert_eq!(sent(&fake).await.len(), 3, "more than `in_flight_max` statements");
+    fake.gate.add_permits(3);
+    let answers: Vec<_> = join_all(callers).await.into_iter().map(|answer| answer.expect("an answer")).collect();
+    assert_eq!(answers, [(0, 0), (1, 1), (0, 1), (2, 2), (3, 3)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_that_fill_a_statement_do_not_wait_for_the_last() {
+    let (fake, reads) = reads(GATHERING);
+    let mut callers = vec![read(&reads, 0)];
+    assert_eq!(sent(&fake).await, [[0]]);
+    callers.extend((1..4).map(|key| read(&reads, key)));
+    assert_eq!(sent(&fake).await, [[0]]);
+    callers.push(read(&reads, 4));
+    assert_eq!(sent(&fake).await, [vec![0], vec![1, 2, 3, 4]]);
+    fake.gate.add_permits(2);
+    assert!(join_all(callers).await.iter().all(Result::is_ok));
+}
+
+#[tokio::test]
+async fn the_reads_of_a_failed_statement_go_singly() {
+    let (fake, reads) = reads(GATHERING);
+    let callers = [1, POISON, 2, 1].map(|key| read(&reads, key));
+    // What fails alone is not sent again.
+    fake.gate.add_permits(8);
+    let answers = join_all(callers).await;
+    assert_eq!(code(&answers[1]), ErrorCode::Internal);
+    assert!([0, 2, 3].into_iter().all(|at| answers[at].is_ok()));
+    assert_eq!(sent(&fake).await, [vec![1, POISON, 2], vec![1], vec![POISON], vec![2]]);
+}
+
+#[tokio::test]
+async fn a_failed_statement_is_not_sent_again_for_callers_that_have_gone() {
+    let (fake, reads) = reads(GATHERING);
+    let mut callers = Vec::from([POISON, 1, 2].map(|key| read(&reads, key)));
+    assert_eq!(sent(&fake).await, [[POISON, 1, 2]]);
+    drop(callers.pop());
+    fake.gate.add_permits(8);
+    let answers = join_all(callers).await;
+    assert!(answers[0].is_err() && answers[1].is_ok());
+    assert_eq!(sent(&fake).await, [vec![POISON, 1, 2], vec![POISON], vec![1]]);
 }

@@ -82,6 +82,10 @@ fn commands() -> Vec<(Command, &'static str)> {
             Command::PrepareByRule(PrepareByRule { prepare: prepare(&["a", "b"], &["c"]), rule: 1, below: vec![id] }),
             "1100011000000000000000000000000000000009026e7302016101620101630701080100e80701018008",
         ),
+        (
+            Command::Prepares(vec![PrepareByRule { prepare: prepare(&["a", "b"], &["c"]), rule: 2, below: vec![id] }]),
+            "120100011000000000000000000000000000000009026e7302016101620101630701080100e80702018008",
+        ),
     ]
 }
 

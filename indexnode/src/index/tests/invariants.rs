@@ -39,19 +39,18 @@ impl Tree {
 
 impl Locks {
     fn invariants(&self) {
-        let mut sources = HashMap::new();
-        let mut places: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        let mut sources = HashMap::default();
+        let mut places: BTreeMap<_, BTreeMap<_, u32>> = BTreeMap::new();
         for lock in self.iter() {
             assert_eq!(self.get(&lock.request), Some(lock));
             assert!(sources.insert(lock.source_id, lock.request).is_none(), "{} is locked twice", lock.source_id);
             for (pid, name) in [&lock.source, &lock.destination] {
                 assert!(self.covers(*pid, name, None));
-                places.entry(*pid).or_default().push(name.clone());
+                *places.entry(*pid).or_default().entry(name.clone()).or_default() += 1;
             }
         }
-        places.values_mut().for_each(|names| names.sort());
-        let mut listed: BTreeMap<_, _> = self.places.iter().map(|(pid, names)| (*pid, names.clone())).collect();
-        listed.values_mut().for_each(|names| names.sort());
+        let sorted = |names: &HashMap<String, u32, _>| names.iter().map(|(name, n)| (name.clone(), *n)).collect();
+        let listed = self.places.iter().map(|(pid, names)| (*pid, sorted(names))).collect();
         assert_eq!((&sources, places), (&self.sources, listed));
     }
 }

@@ -78,7 +78,7 @@ fn prepare(namespace: &str) -> Command {
 fn refusal(applied: Applied) -> Option<ErrorCode> {
     match applied {
         Applied::Prepared(result) => result.err().map(|e| e.code()),
-        Applied::Done => panic!("no answer to a prepare"),
+        _ => panic!("no answer to a prepare"),
     }
 }
 

@@ -7,7 +7,7 @@ use mantle_types::{
 use proptest::prelude::*;
 
 use super::*;
-use crate::index::command::{Prepare, PreparedRename};
+use crate::index::command::{Prepare, PrepareByRule, PreparedRename};
 
 fn prepare(request: u128, source: &str, destination: &str) -> Prepare {
     let path = |text: &str| text.split('/').filter(|c| !c.is_empty()).map(str::to_owned).collect();
@@ -26,7 +26,7 @@ fn prepare(request: u128, source: &str, destination: &str) -> Prepare {
 fn try_prepare(replica: &mut Replica, prepare: Prepare) -> Result<PreparedRename, ErrorCode> {
     match replica.apply(Command::Prepare(prepare)) {
         Applied::Prepared(result) => result.map_err(|error| error.code()),
-        Applied::Done => panic!("a prepare is answered"),
+        _ => panic!("a prepare is answered"),
     }
 }
 
@@ -89,6 +89,25 @@ fn a_message_unlocks_even_when_its_version_loses() {
     let r = replica.index.resolve("ns", &["d", "b", "c"], &root());
     assert_eq!((r.outcome, r.id.0), (Ok(()), 12));
     assert_eq!(replica.index.resolve("ns", &["d", "b"], &root()).version, 3);
+}
+
+/// P20, P23: as if each were an entry of its own, but for the attempt's number.
+#[test]
+fn prepares_of_one_entry_are_decided_one_after_the_other() {
+    let mut replica = small_tree();
+    let renames = [(1, "a/b", "d/b"), (2, "d", "a/b/d"), (3, "d/e", "e"), (3, "d/e", "f"), (4, "x", "y")];
+    let by = |(request, from, to)| PrepareByRule { prepare: prepare(request, from, to), rule: 2, below: Vec::new() };
+    let Applied::AllPrepared(answers) = replica.apply(Command::Prepares(renames.map(by).to_vec())) else {
+        panic!("prepares are answered")
+    };
+    let codes = answers.iter().map(|answer| answer.as_ref().err().map(|error| error.code()));
+    let (locked, missing) = (Some(ErrorCode::Locked), Some(ErrorCode::NotFound));
+    assert_eq!(codes.collect::<Vec<_>>(), [None, locked, None, locked, missing]);
+    assert_eq!(replica.effects.modified, [DirectoryId(11), DirectoryId(21)]);
+    for (request, id) in [(1, 11), (3, 21)] {
+        let lock = replica.index.lock_of(&key(request)).unwrap();
+        assert_eq!((lock.source_id, lock.attempt), (DirectoryId(id), replica.log_index));
+    }
 }
 
 #[test]

@@ -94,8 +94,9 @@ fn a_denial_reveals_nothing_below_the_denying_directory() {
     }
 }
 
+/// P26. No prefix in the cache crosses a lock: neither one that was cached before, nor one that is looked up meanwhile.
 #[test]
-fn a_lock_on_a_cached_prefix_is_crossed() {
+fn a_prefix_that_crosses_a_lock_is_not_cached() {
     let (mut replica, cache) = (replica(), PathCache::new(settings()));
     let prepare = |source: &[&str], destination: &[&str]| {
         let owned = |path: &[&str]| path.iter().map(|name| (*name).to_owned()).collect();
@@ -114,10 +115,44 @@ fn a_lock_on_a_cached_prefix_is_crossed() {
     change(&mut replica, &cache, prepare(&["a", "b"], &["e"]));
     let before = hits(&cache);
     assert!(look_up(&replica, &cache, "a/b/c/d", &root()).crossed_lock);
-    assert_eq!(hits(&cache), before + 1, "the entry serves while the rename is prepared");
-    let release = Command::Release { request: key(1), attempt: replica.log_index };
+    cache.purge();
+    assert_eq!(cache.size(), (0, 0));
+    assert!(look_up(&replica, &cache, "a/b/c/d", &root()).crossed_lock);
+    assert_eq!((hits(&cache), cache.size()), (before, (0, 0)));
+    // What takes the locked destination meanwhile is crossed, too.
+    stream(&mut replica, &cache, 11, record(1, "e", 9, 1));
+    assert!(look_up(&replica, &cache, "e/x/y", &root()).crossed_lock);
+    assert_eq!(cache.size(), (0, 0));
+    let release = Command::Release { request: key(1), attempt: replica.log_index - 1 };
     change(&mut replica, &cache, release);
     assert!(!look_up(&replica, &cache, "a/b/c/d", &root()).crossed_lock);
+    assert_eq!(cache.size().0, 1);
+}
+
+/// A rename locks the directory that it replaces, too.
+#[test]
+fn a_prefix_through_a_directory_that_is_going_to_be_replaced_leaves_the_cache() {
+    let (mut replica, cache) = (replica(), PathCache::new(settings()));
+    stream(&mut replica, &cache, 11, record(1, "e", 9, 1));
+    look_up(&replica, &cache, "e/x", &root());
+    look_up(&replica, &cache, "a/x", &root());
+    assert_eq!(cache.size().0, 2);
+    let path = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let prepare = Prepare {
+        request: key(1),
+        namespace: "ns".into(),
+        source: path(&["a", "b"]),
+        destination: path(&["e"]),
+        caller: root(),
+        overwrite: true,
+        remove: false,
+        lock_ms: 1000,
+    };
+    change(&mut replica, &cache, Command::Prepare(prepare));
+    assert!(look_up(&replica, &cache, "e/x", &root()).crossed_lock);
+    assert!(!look_up(&replica, &cache, "a/x", &root()).crossed_lock);
+    cache.purge();
+    assert_eq!((hits(&cache), cache.size().0), (1, 1), "the prefix `a` stays");
 }
 
 #[test]

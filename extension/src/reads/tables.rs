@@ -1,0 +1,158 @@
+//! The tables that a read opens: the MetaTable, or its shards on this node.
+//!
+//! Invariant (P57): a shard's rows count only if the shard was on this node before the statement took its snapshot, and
+//! still is after the last row was read. So the map must be older than the transaction, and stay: [`Tables::hold`].
+//! Rows of a shard that has left may be older than an acknowledged change; those of one that has come may be newer than
+//! the snapshot, which then shows none.
+//!
+//! A read announces no change to Citus ([`crate::citus::placement`] does), takes no lock on the shard's metadata, and
+//! does not wait for the lock of a shard: another element of the call may be in another shard.
+
+use std::rc::Rc;
+
+use pgrx::pg_sys;
+
+use super::answer::{Answer, Copied};
+use crate::{
+    citus::shards::{Map, Shard, TableNames, is_current, local_transaction, map},
+    citus::transaction::announce_read,
+    postgres::{
+        catalog::{accept_invalidations, find_relation, schema},
+        probe::{Columns, Probe, ScanKeys, Table},
+        row::Value,
+    },
+    steps::key::entry_key,
+};
+
+/// Whether this node can read a partition at once.
+pub enum Found<'a> {
+    Here(&'a mut OpenTable),
+    /// Another node has it, or its shard is locked. A read of it alone may take its time.
+    NotNow,
+    /// Only SQL can read it here: through Citus, or without a primary key.
+    BySql,
+}
+
+/// Fields are dropped in this order.
+pub struct OpenTable {
+    /// Keeps `names` apart.
+    names: Rc<TableNames>,
+    pub copied: Copied,
+    /// Of one entry.
+    entry: ScanKeys,
+    pub probe: Probe,
+    _table: Table,
+}
+
+impl OpenTable {
+    fn new(names: Rc<TableNames>, table: Table, conditions: usize, answer: &Answer) -> Self {
+        let copied = answer.copied(table.relation());
+        // SAFETY: the table outlives the probe, and the calling statement has an active snapshot.
+        let probe = unsafe { Probe::open_under(pg_sys::GetActiveSnapshot(), table.relation(), conditions) };
+        Self { names, copied, entry: ScanKeys::new(&entry_key(0, "")), probe, _table: table }
+    }
+
+    /// Reads an entry into the answer's next row, if `is_wanted` says so.
+    pub fn find(
+        &mut self,
+        pid: pg_sys::Datum,
+        name: pg_sys::Datum,
+        answer: &mut Answer,
+        is_wanted: impl Fn(&Columns<'_>) -> bool,
+    ) -> bool {
+        self.entry.set(0, pid);
+        self.entry.set(1, name);
+        let (copied, mut is_found) = (&self.copied, false);
+        self.probe.scan(&mut self.entry, |row| {
+            if is_wanted(row) {
+                answer.copy(row, copied);
+                is_found = true;
+            }
+            false
+        });
+        is_found
+    }
+}
+
+/// The tables that a call has opened.
+pub struct Tables {
+    map: Rc<Map>,
+    /// The number of conditions of each scan.
+    conditions: usize,
+    is_announced: bool,
+    /// One element, except on Citus.
+    open: Vec<OpenTable>,
+}
+
+impl Tables {
+    /// `None` if the session knows no map that is older than its transaction. The next transaction will.
+    pub fn begin(conditions: usize) -> Option<Self> {
+        let map = map();
+        if !map.shards.is_empty() {
+            if map.read_in == local_transaction() {
+                return None;
+            }
+            map.tables.lock_for_read();
+        }
+        Some(Self { map, conditions, is_announced: false, open: Vec::new() })
+    }
+
+    /// The table that has a partition.
+    pub fn of(&mut self, pid: i64, answer: &Answer) -> Found<'_> {
+        let shard = self.map.shard_of(pid);
+        let names = match shard {
+            None => &self.map.whole,
+            Some(Shard { local: None, .. }) => return Found::BySql,
+            Some(shard) if shard.group != self.map.group => return Found::NotNow,
+            Some(Shard { local: Some(names), .. }) => names,
+        };
+        if let Some(at) = self.open.iter().position(|open| Rc::ptr_eq(&open.names, names)) {
+            return Found::Here(&mut self.open[at]);
+        }
+        let (names, is_shard) = (names.clone(), shard.is_some());
+        if is_shard && !self.is_announced {
+            if !announce_read() {
+                return Found::BySql;
+            }
+            self.is_announced = true;
+        }
+        let table = if is_shard { open_unlocked(&names) } else { Some(Table::open(&names.meta)) };
+        let Some(table) = table else { return Found::NotNow };
+        if primary_key(&table) == pg_sys::InvalidOid {
+            return Found::BySql;
+        }
+        self.open.push(OpenTable::new(names, table, self.conditions, answer));
+        self.open.last_mut().map_or(Found::NotNow, Found::Here)
+    }
+
+    /// Whether all shards have been where they were found, from before the statement's snapshot until now.
+    pub fn hold(&self) -> bool {
+        accept_invalidations();
+        self.map.shards.is_empty() || is_current(&self.map)
+    }
+}
+
+/// Opens a shard and its primary key, unless that would have to wait.
+fn open_unlocked(names: &TableNames) -> Option<Table> {
+    let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
+    let shard = find_relation(&names.meta, schema());
+    // SAFETY: an error leaves through pgrx's guard.
+    if shard == pg_sys::InvalidOid || unsafe { !pg_sys::ConditionalLockRelationOid(shard, lock) } {
+        return None;
+    }
+    let table = Table::open_locked(shard)?;
+    let index = primary_key(&table);
+    // SAFETY: an error leaves through pgrx's guard.
+    let is_free = index == pg_sys::InvalidOid || unsafe { pg_sys::ConditionalLockRelationOid(index, lock) };
+    is_free.then_some(table)
+}
+
+fn primary_key(table: &Table) -> pg_sys::Oid {
+    // SAFETY: the table is open.
+    unsafe { pg_sys::RelationGetPrimaryKeyIndex(table.relation()) }
+}
+
+/// An integer, if it is not NULL.
+pub fn int8(value: Value) -> Option<i64> {
+    value.map(|datum| datum.value() as i64)
+}

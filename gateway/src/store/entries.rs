@@ -1,0 +1,199 @@
+//! Reads of single entries, which each stat, GET and HEAD begins with. Those that arrive while others are in flight go
+//! together to the node that has them (`coalesced_reads.rs`): PostgreSQL spends several times as much on a statement as on
+//! a row.
+//!
+//! Invariant (P40): no read waits for one that the node cannot answer at once. The node refuses that one (`wrong_node`: its
+//! shard has moved, or is locked), and it is sent alone, after the shard map was read again.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use mantle_types::{ErrorCode, NamespaceId, PartitionId, Result};
+use parking_lot::Mutex;
+use tokio_postgres::{Row, types::Type};
+
+use super::{
+    Store,
+    coalesced_reads::{BatchRead, Bounds, CoalescedReads, Failure},
+    database::{Database, Param, count_retries},
+    fault::Fault,
+    nodes::{Node, Nodes},
+    record::{Fields, Record},
+    rows::{self, Entry},
+    shards::Address,
+    sql,
+};
+use crate::config::Postgres;
+
+/// How long the next statement waits for the last one. With two always in flight, HEADs at 32 connections cost PostgreSQL
+/// twice as much, and there were fewer (2 processors).
+const STALLED: Duration = Duration::from_millis(5);
+/// Most statements in flight for reads that are sent alone, over all nodes.
+const ALONE_IN_FLIGHT_MAX: usize = 4;
+/// Most reads that wait for a statement; as many as a gateway has connections.
+const WAITING_MAX: usize = 8192;
+/// How long a read waits for PostgreSQL's answer.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
+
+/// An entry of a partition: the first of these names that there is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EntryKey {
+    pub ns: NamespaceId,
+    pub pid: PartitionId,
+    pub names: Vec<String>,
+}
+
+/// Reads entries from one node.
+struct ReadLocal(Database);
+
+impl BatchRead for ReadLocal {
+    type Key = EntryKey;
+    type Answer = Option<Entry>;
+    const NAME: &'static str = sql::STAT_LOCAL.name;
+
+    async fn read(&self, keys: &[EntryKey]) -> Result<Vec<Result<Option<Entry>>>, Failure> {
+        let places = || keys.iter().flat_map(|key| key.names.iter().map(move |name| (key, name)));
+        let ns: Vec<i64> = places().map(|(key, _)| key.ns.as_i64()).collect();
+        let pids: Vec<i64> = places().map(|(key, _)| key.pid.as_i64()).collect();
+        let names: Vec<&str> = places().map(|(_, name)| name.as_str()).collect();
+        let params: [Param<'_>; 3] = [(&ns, Type::INT8_ARRAY), (&pids, Type::INT8_ARRAY), (&names, Type::TEXT_ARRAY)];
+        let rows = match keys.len() {
+            1 => self.0.query(&sql::STAT_LOCAL, &params, false).await?,
+            _ => self.0.query_once(&sql::STAT_LOCAL, &params).await.map_err(|fault| failure(fault, keys.len()))?,
+        };
+        let mut entries = by_place(&rows, names.len()).into_iter();
+        Ok(keys.iter().map(|key| first(entries.by_ref().take(key.names.len()))).collect())
+    }
+}
+
+/// The consequence of a fault of a statement for its reads.
+fn failure(fault: Fault, reads: usize) -> Failure {
+    let is_absent = matches!(fault, Fault::Unavailable(_));
+    let error = fault.into_error(sql::STAT_LOCAL.name, sql::STAT_LOCAL.mutates);
+    if is_absent {
+        return Failure::ForAll(error);
+    }
+    count_retries(&sql::STAT_LOCAL, reads);
+    Failure::Singly(error)
+}
+
+/// The first entry that there is, or the first error. All answers are taken, so that the next ones are of the next key.
+fn first(answers: impl Iterator<Item = Result<Option<Entry>>>) -> Result<Option<Entry>> {
+    let mut found = Ok(None);
+    for answer in answers {
+        if let Ok(None) = found {
+            found = answer;
+        }
+    }
+    found
+}
+
+/// The answers of `mantle.stat` and `mantle.stat_local`, by their numbers.
+pub fn by_place(rows: &[Row], places: usize) -> Vec<Result<Option<Entry>>> {
+    let mut answers: Vec<Result<Option<Entry>>> = vec![Err(ErrorCode::Internal.into()); places];
+    if rows.len() != places {
+        tracing::error!(asked = places, answered = rows.len(), "stat answered another number of rows");
+    }
+    for row in rows {
+        let Ok(record) = row.field::<Record<'_>>(0) else { continue };
+        let place = record.field::<i32>(0).ok().and_then(|ord| usize::try_from(ord).ok()?.checked_sub(1));
+        if let Some(answer) = place.and_then(|place| answers.get_mut(place)) {
+            *answer = entry(&record);
+        }
+    }
+    answers
+}
+
+/// The entry of a row: its number, its code, and the entry's columns.
+fn entry(row: &Record<'_>) -> Result<Option<Entry>> {
+    match rows::code_of_state(row.field(1)?)? {
+        None => Entry::read(row, 2).map(Some),
+        Some(ErrorCode::NotFound) => Ok(None),
+        Some(code) => Err(code.into()),
+    }
+}
+
+/// Reads one entry wherever it is, and waits for its shard.
+struct ReadAnywhere(Arc<Nodes>);
+
+impl BatchRead for ReadAnywhere {
+    type Key = EntryKey;
+    type Answer = Option<Entry>;
+    const NAME: &'static str = sql::STAT.name;
+
+    async fn read(&self, keys: &[EntryKey]) -> Result<Vec<Result<Option<Entry>>>, Failure> {
+        let mut answers = Vec::with_capacity(keys.len());
+        for key in keys {
+            answers.push(read_anywhere(&self.0, key).await);
+        }
+        Ok(answers)
+    }
+}
+
+async fn read_anywhere(nodes: &Nodes, key: &EntryKey) -> Result<Option<Entry>> {
+    let pids = vec![key.pid.as_i64(); key.names.len()];
+    let params: [Param<'_>; 3] =
+        [(&key.ns.as_i64(), Type::INT8), (&pids, Type::INT8_ARRAY), (&key.names, Type::TEXT_ARRAY)];
+    let rows = nodes.of(key.pid).await?.database.query(&sql::STAT, &params, false).await?;
+    first(by_place(&rows, key.names.len()).into_iter())
+}
+
+/// The reads of each node, and those that are sent alone.
+pub struct Entries {
+    bounds: Bounds,
+    nodes: Arc<Nodes>,
+    by_node: Mutex<HashMap<Address, Arc<CoalescedReads<ReadLocal>>>>,
+    alone: CoalescedReads<ReadAnywhere>,
+}
+
+impl Entries {
+    /// Must be called within a tokio runtime.
+    pub fn new(nodes: &Arc<Nodes>, config: &Postgres) -> Self {
+        let bounds = Bounds {
+            in_flight_max: config.batches_in_flight_max,
+            stalled: STALLED,
+            together_max: config.batch_elements_max,
+            waiting_max: WAITING_MAX,
+            wait: ANSWERED_WITHIN,
+        };
+        let in_flight_max = ALONE_IN_FLIGHT_MAX.min(config.pool_size / 4).max(1);
+        let alone = Bounds { in_flight_max, stalled: Duration::ZERO, together_max: 1, ..bounds };
+        Self {
+            bounds,
+            nodes: nodes.clone(),
+            by_node: Mutex::new(HashMap::new()),
+            alone: CoalescedReads::new(ReadAnywhere(nodes.clone()), alone),
+        }
+    }
+
+    async fn read(&self, key: EntryKey) -> Result<Option<Entry>> {
+        if self.bounds.together_max <= 1 {
+            return read_anywhere(&self.nodes, &key).await;
+        }
+        let node = self.nodes.of(key.pid).await?;
+        match self.of(&node).read(key.clone()).await {
+            Err(error) if error.code() == ErrorCode::WrongNode => {
+                count_retries(&sql::STAT_LOCAL, 1);
+                self.nodes.refresh().await?;
+                self.alone.read(key).await
+            }
+            answer => answer,
+        }
+    }
+
+    fn of(&self, node: &Node) -> Arc<CoalescedReads<ReadLocal>> {
+        let mut by_node = self.by_node.lock();
+        if let Some(reads) = by_node.get(&node.address) {
+            return reads.clone();
+        }
+        let reads = Arc::new(CoalescedReads::new(ReadLocal(node.database.clone()), self.bounds));
+        by_node.insert(node.address.clone(), reads.clone());
+        reads
+    }
+}
+
+impl Store {
+    /// The entry of the first of these names that there is. Goes with reads of others where it can.
+    pub async fn entry(&self, ns: NamespaceId, pid: PartitionId, names: Vec<String>) -> Result<Option<Entry>> {
+        self.entries.read(EntryKey { ns, pid, names }).await
+    }
+}
