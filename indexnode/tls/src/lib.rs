@@ -11,6 +11,7 @@
 //! - `client`: connecting to IndexNodes
 //! - `postgres`: connecting to PostgreSQL
 //! - `stream`: a connection, encrypted or not
+//! - `gathering`: when a write waits for others
 //! - `live`: the newest state of the files
 //! - `credentials`: the files, as configurations of rustls
 //! - `identity`: the role and the hosts of a certificate
@@ -19,6 +20,7 @@
 
 mod client;
 mod credentials;
+mod gathering;
 mod identity;
 mod live;
 /// The metrics of certificates and connections.

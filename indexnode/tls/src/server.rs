@@ -76,7 +76,8 @@ pub fn incoming(listener: TcpListener, tls: Option<Tls>) -> mpsc::Receiver<Accep
 pub async fn accept_https(stream: TcpStream, https: &Live<Https>) -> io::Result<(Stream, bool)> {
     let stream = TlsAcceptor::from((*https.current()).clone()).accept(stream).await?;
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
-    Ok((Stream::connected_by_tls(TlsStream::from(stream)), is_http2))
+    let stream = TlsStream::from(stream);
+    Ok((if is_http2 { Stream::connected_by_tls(stream) } else { Stream::of_one_request(stream) }, is_http2))
 }
 
 async fn open(stream: TcpStream, address: SocketAddr, tls: Option<Tls>) -> io::Result<Accepted> {

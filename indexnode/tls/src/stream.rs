@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use metrics::{counter, gauge};
@@ -16,7 +16,7 @@ use tokio::{
 };
 use tokio_rustls::TlsStream;
 
-use crate::{identity::Identity, live::Tls};
+use crate::{gathering::Gathering, identity::Identity, live::Tls};
 
 /// How a connection is secured.
 #[derive(Clone, Debug)]
@@ -39,6 +39,8 @@ pub struct Connection {
 /// A connection, with TLS or without.
 pub struct Stream {
     inner: Inner,
+    /// None where there is one request at a time, so nothing to gather.
+    gathering: Option<Gathering>,
     /// Ends with the connection.
     _counted: Option<Counted>,
 }
@@ -114,20 +116,39 @@ impl AsyncRead for Stream {
 
 impl Stream {
     pub(crate) fn connected(stream: TcpStream) -> Self {
-        Self { inner: Inner::Plain(stream), _counted: None }
+        Self::of_many_requests(Inner::Plain(stream), None)
     }
 
     pub(crate) fn connected_by_tls(stream: TlsStream<TcpStream>) -> Self {
-        Self { inner: Inner::Tls(Box::new(stream)), _counted: None }
+        Self::of_many_requests(Inner::Tls(Box::new(stream)), None)
+    }
+
+    /// A connection of HTTP/1.1.
+    pub(crate) fn of_one_request(stream: TlsStream<TcpStream>) -> Self {
+        Self { inner: Inner::Tls(Box::new(stream)), gathering: None, _counted: None }
     }
 
     pub(crate) fn accepted(stream: TcpStream) -> Self {
-        Self { inner: Inner::Plain(stream), _counted: Some(Counted::begin("plain")) }
+        Self::of_many_requests(Inner::Plain(stream), Some(Counted::begin("plain")))
     }
 
     pub(crate) fn accepted_by_tls(verified: Verified) -> Self {
         let kind = if verified.chain.is_empty() { "without_certificate" } else { "tls" };
-        Self { inner: Inner::Verified(Box::new(verified)), _counted: Some(Counted::begin(kind)) }
+        Self::of_many_requests(Inner::Verified(Box::new(verified)), Some(Counted::begin(kind)))
+    }
+
+    fn of_many_requests(inner: Inner, counted: Option<Counted>) -> Self {
+        Self { inner, gathering: Some(Gathering::default()), _counted: counted }
+    }
+
+    /// Lets the tasks that are ready run before these bytes leave, where that gathers more of them.
+    fn poll_gathered(&mut self, cx: &Context<'_>, bytes: usize) -> Poll<()> {
+        if self.gathering.as_mut().is_some_and(|gathering| gathering.waits(bytes)) {
+            // A task that wakes itself while it runs goes behind all that are ready.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(())
     }
 
     fn writer(&mut self) -> Pin<&mut dyn Write> {
@@ -144,11 +165,18 @@ impl<T: AsyncWrite + Unpin> Write for T {}
 
 impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.get_mut().writer().poll_write(cx, buf)
+        let stream = self.get_mut();
+        ready!(stream.poll_gathered(cx, buf.len()));
+        stream.writer().poll_write(cx, buf)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().writer().poll_flush(cx)
+        let stream = self.get_mut();
+        ready!(stream.writer().poll_flush(cx))?;
+        if let Some(gathering) = &mut stream.gathering {
+            gathering.flushed();
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -160,7 +188,9 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.get_mut().writer().poll_write_vectored(cx, bufs)
+        let stream = self.get_mut();
+        ready!(stream.poll_gathered(cx, bufs.iter().map(|buf| buf.len()).sum()));
+        stream.writer().poll_write_vectored(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -169,6 +169,18 @@ async fn a_client_without_certificate_is_known_as_such() {
 }
 
 #[tokio::test]
+async fn tasks_that_are_ready_run_before_bytes_leave() {
+    let server = Server::new(None).await;
+    let mut stream = connect(&server.address.to_string(), None).await.unwrap();
+    let other = tokio::spawn(async {});
+    stream.write_all(b"a").await.unwrap();
+    assert!(other.is_finished());
+    let other = tokio::spawn(async {});
+    stream.write_all(b"b").await.unwrap();
+    assert!(!other.is_finished(), "once for each flush");
+}
+
+#[tokio::test]
 async fn a_silent_client_holds_up_nobody() {
     let ca = Authority::default();
     let mut server = Server::new(Some(Files::new(&[&ca], &ca, "mantle-peer", HOST).load(Phase::Strict))).await;
