@@ -100,6 +100,11 @@ impl Backlog {
         self.received
     }
 
+    /// Everything committed below this was taken, or changed no directory.
+    pub fn covered(&self) -> Lsn {
+        self.arrived.front().map_or(self.received, |first| first.transaction.commit_lsn.min(self.received))
+    }
+
     pub fn bytes(&self) -> usize {
         self.bytes
     }
