@@ -166,12 +166,7 @@ impl IndexClient {
         self.resolve_all(context.into(), queries, true).await
     }
 
-    async fn resolve_all(
-        &self,
-        context: LookupContext,
-        queries: Vec<Query>,
-        settles: bool,
-    ) -> Result<Vec<Resolution>> {
+    async fn resolve_all(&self, context: LookupContext, queries: Vec<Query>, settles: bool) -> Result<Vec<Resolution>> {
         if queries.len() <= RESOLVE_QUERIES_MAX {
             return Ok(self.resolve_part(Lookup { context, queries: queries.into(), settles }).await?.into_vec());
         }
