@@ -112,7 +112,7 @@ impl Gateway {
                 Err(e) if is_without_index(&e) && purpose == Purpose::Lookup => vec![None; paths.len()],
                 Err(e) => return Err(e),
             };
-        self.settle(namespace, &mut answers, |at| query(&paths[at])).await;
+        self.settle_misses(namespace, &mut answers, |at| query(&paths[at])).await;
         let reached = paths.iter().zip(answers).map(async |(path, answer)| match answer {
             Some((start, found)) if !found.crossed_lock && is_final(&found) => self.reached(&start, found),
             Some((_, found)) => self.search_database(caller, namespace, path, found.crossed_lock).await,
@@ -123,7 +123,7 @@ impl Gateway {
     }
 
     /// Looks up again what the index did not find, and waits for an answer that is final.
-    async fn settle(&self, namespace: &str, answers: &mut [Option<Found>], query: impl Fn(usize) -> Query) {
+    async fn settle_misses(&self, namespace: &str, answers: &mut [Option<Found>], query: impl Fn(usize) -> Query) {
         let is_missing = |answer: &Option<Found>| answer.as_ref().is_some_and(|(_, found)| is_miss(found));
         let missing: Vec<usize> = (0..answers.len()).filter(|at| is_missing(&answers[*at])).collect();
         if missing.is_empty() {
