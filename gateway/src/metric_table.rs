@@ -28,7 +28,12 @@ pub const METRICS: &[Metric] = &[
     counter(
         "mantle_gateway_lookups_in_database_total",
         "",
-        "Paths that were resolved in PostgreSQL, because the index did not have them or a rename's lock was on them.",
+        "Paths that were resolved in PostgreSQL, because the index lagged or a rename's lock was on them.",
+    ),
+    counter(
+        "mantle_gateway_final_misses_total",
+        "",
+        "Paths that do not exist, as the index said without PostgreSQL (P58).",
     ),
     counter(
         "mantle_gateway_bytes_missing_total",

@@ -72,6 +72,8 @@ failpoints! {
     DecideByOwnRule,
     /// A replica answers although its state differs from the leader's (P49).
     ServeDifferingState,
+    /// A miss is called final without a sample of PostgreSQL's position (P58).
+    SettleWithoutSample,
 }
 
 /// The newest rule of the release that this replica plays, if it is another than this one.

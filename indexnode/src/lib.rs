@@ -13,6 +13,7 @@
 //! - `readiness`: whether it answers, and why not
 //! - `waits`: waits until a change is applied
 //! - `node`: one incarnation of a replica: a Raft node over a data directory
+//! - `settled`: an entry after which the index has all that PostgreSQL shows
 //! - `postgres`: connections and statements
 //! - `progress`: how far the change streams and a rebuild are
 //! - `raft`: durable log, state machine, snapshots, network between replicas, read index
@@ -40,6 +41,7 @@ mod readiness;
 pub mod replica;
 mod requests;
 pub mod server;
+mod settled;
 mod source;
 pub mod standalone;
 mod waits;

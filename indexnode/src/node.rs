@@ -51,6 +51,7 @@ use crate::{
         state::IndexState,
         types::{CommittedLeaderId, LogId, StoredMembership},
     },
+    settled::Settled,
 };
 
 use prepares::PrepareQueue;
@@ -98,6 +99,7 @@ pub struct Node {
     pub(crate) peers: Peers,
     pub(crate) reads: ReadIndexBatcher,
     pub(crate) stream: StreamProgress,
+    pub(crate) settled: Settled,
     /// The key that signs prepared renames, and the epoch under which it was read from PostgreSQL.
     pub(crate) prepare_key: Mutex<Option<(Epoch, Vec<u8>)>>,
     /// Prepares that wait for the next entry.
@@ -182,6 +184,7 @@ impl Node {
             peers,
             reads,
             stream: StreamProgress::default(),
+            settled: Settled::default(),
             prepare_key: Mutex::default(),
             prepares: Mutex::default(),
             ruled: AtomicU64::default(),

@@ -9,8 +9,8 @@ mod support;
 
 use std::{collections::HashMap, env, fs, time::Duration};
 
-use mantle_index_client::RenameRequest;
-use mantle_types::{Caller, ErrorCode, NamespaceId, RequestKey};
+use mantle_index_client::{Query, RenameRequest};
+use mantle_types::{Caller, Epoch, ErrorCode, NamespaceId, RequestKey};
 use support::{ROOT, TestDatabase, TestGroup, connect, eventually, mkdir_in};
 use tokio_postgres::{Client, Config};
 use uuid::Uuid;
@@ -146,6 +146,30 @@ impl Scene {
     }
 }
 
+impl Scene {
+    /// A miss is final while the coordinator is away: the workers have the directories, and tell their positions (P58).
+    async fn assert_final_without_coordinator(&self, port: u16) {
+        let database = config(port).get_dbname().unwrap().to_owned();
+        let coordinator = connect(config(port).dbname("postgres")).await;
+        let allow = async |allows: bool| {
+            let alter = format!("ALTER DATABASE {database} ALLOW_CONNECTIONS {allows}");
+            coordinator.batch_execute(&format!("SET citus.enable_ddl_propagation = off; {alter}")).await.unwrap();
+        };
+        allow(false).await;
+        let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                   WHERE datname = $1 AND application_name = 'mantle-indexnode'";
+        coordinator.query(end, &[&database]).await.unwrap();
+        let miss = || Query::new(NAMESPACE, ["nowhere"], Caller { uid: ROOT, gids: vec![] });
+        eventually("a final miss", || async {
+            let answers = self.group.client.settle(Epoch(0), vec![miss()]).await.ok()?;
+            answers[0].is_settled.then(|| assert!(answers[0].outcome.is_err()))
+        })
+        .await;
+        allow(true).await;
+        eventually("the coordinator", || async { self.group.status(0).await?.streaming.then_some(()) }).await;
+    }
+}
+
 async fn workers(coordinator: &Client) -> Vec<Client> {
     let rows = coordinator.query("SELECT port FROM mantle.index_sources()", &[]).await.unwrap();
     let mut sessions = Vec::new();
@@ -190,6 +214,7 @@ async fn citus_index_holds_what_several_nodes_hold() {
     eventually("the rest", || async { (scene.group.status(0).await?.locks == 0).then_some(()) }).await;
     scene.churn("second").await;
     scene.assert_same().await;
+    scene.assert_final_without_coordinator(port.parse().unwrap()).await;
 
     // A node's slot is lost: everything is copied again, and no removed directory reappears.
     let workers = workers(&scene.database.client).await;

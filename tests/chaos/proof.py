@@ -28,7 +28,7 @@ from tests.support.broken_steps import NO_EPOCH_LATCH, NO_LATCH, NO_TOMBSTONE, B
 from . import run as chaos
 from . import slow
 from .catalogue import CATALOGUE
-from .workload import BUDDING, CROSSING, HOPPING, Mix
+from .workload import BUDDING, CROSSING, HOPPING, SEEKING, Mix
 
 REPORT = REPOSITORY / "docs" / "chaos-proof.md"
 # Built by tests/run.py.
@@ -123,6 +123,7 @@ PROTECTIONS = [
     Protection(
         "version rule", failpoint("ApplyAnyVersion"), ("change streams stutter", "busy shards moved"), (HOPPING,) * MORE
     ),
+    Protection("settled misses", failpoint("SettleWithoutSample"), ("change streams stutter",), (SEEKING,) * MORE),
     Protection("latch", without_step(NO_LATCH), ("slow changes",), (BUDDING,) * MORE),
     Protection("tombstone", without_step(NO_TOMBSTONE), ("slow changes",), (BUDDING,) * MORE),
     Protection(

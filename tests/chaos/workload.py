@@ -72,6 +72,8 @@ CROSSING = Mix(
 # One directory moves back and forth between directories on different nodes, and changes meanwhile. The nodes' messages
 # may arrive in any order.
 HOPPING = Mix({"rename": 6, "chmod": 6, "list": 6, "stat": 1}, ("a", "b", "c"), (1,), moved="x")
+# What one client has seen in a listing, another looks for: the index may not have it yet.
+SEEKING = Mix({"mkdir": 5, "rmdir": 4, "list": 6, "stat": 8}, ("a", "b"), (1,))
 OUTCOMES = {
     "not_found": "missing", "already_exists": "exists", "not_empty": "not_empty", "rename_loop": "loop",
     "NoSuchKey": "missing", "PreconditionFailed": "differs",

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 from stack.layout import REPLICAS
 from stack.poll import wait_until
@@ -24,6 +24,18 @@ def frozen(process: int) -> Iterator[None]:
     finally:
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGCONT)
+
+
+WALSENDERS = "SELECT active_pid FROM pg_replication_slots WHERE slot_type = 'logical' AND active_pid IS NOT NULL"
+
+
+@contextmanager
+def behind(superuser) -> Iterator[None]:
+    """No commit reaches the index while the block runs."""
+    with ExitStack() as still:
+        for (walsender,) in superuser.execute(WALSENDERS).fetchall():
+            still.enter_context(frozen(walsender))
+        yield
 
 
 def command_line(stack, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

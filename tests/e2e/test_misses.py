@@ -1,17 +1,19 @@
-"""Lookups of missing paths go to PostgreSQL. A storm of them shares few statements and leaves connections to other
-calls.
+"""The index says that a path is missing, without a statement. While it lags, lookups of missing paths go to
+PostgreSQL: a storm of them shares few statements and leaves connections to other calls.
 
-Each test holds the statements that walk down its bucket's paths, in the database, until it has seen other calls
-succeed.
+The storm's statements, which walk down its bucket's paths, are held in the database until other calls have succeeded.
 """
 
 import concurrent.futures
 import contextlib
+import itertools
 
 import pytest
 
 from stack.poll import wait_until
 from tests.support.sql_wrappers import wrapped
+
+from .inspection import behind, frozen
 
 CALLS = 96
 MISSING = 48
@@ -58,23 +60,73 @@ def sample(stack, name: str) -> float:
     return stack.gateway.metrics().get(f'mantle_gateway_{name}{{statement="resolve_paths"}}', 0)
 
 
-def test_a_storm_of_misses_leaves_the_others_served(stack, bucket, rest, s3, held_walks):
+def statements(stack, *names: str) -> float:
+    """How often the gateway has sent these statements."""
+    metrics = stack.gateway.metrics()
+    return sum(metrics.get(f'mantle_gateway_sql_seconds_count{{statement="{name}"}}', 0) for name in names)
+
+
+def test_a_miss_is_answered_while_postgresql_is_away(stack, bucket, rest):
+    rest.mkdir(bucket, "there")
+    assert rest.call("GET", f"/v1/ns/{bucket}/entries/there/").status == 200
+    with concurrent.futures.ThreadPoolExecutor(CALLS) as pool:
+        with frozen(stack.pgbouncer.process.pid()):
+            paths = [f"/v1/ns/{bucket}/entries/there/no{n}/" for n in range(CALLS)]
+            calls = [pool.submit(rest.twin().call, "GET", path) for path in paths]
+            # Not all of them: the index lags if the machine has much else to do.
+            wait_until(lambda: sum(call.done() for call in calls) >= SERVED, "misses without PostgreSQL", BOUND_S)
+        answers = [call.result(BOUND_S) for call in calls]
+    assert {(answer.status, answer.code) for answer in answers} == {(404, "not_found")}
+
+
+def test_a_miss_makes_no_statement(stack, bucket, rest):
+    rest.mkdir(bucket, "there")
+    names = ("resolve_paths", "stat_local", "stat")
+
+    def no_statement() -> bool:
+        before = statements(stack, *names)
+        for number in range(MISSING):
+            assert rest.call("GET", f"/v1/ns/{bucket}/entries/there/no{number}/").code == "not_found"
+        return statements(stack, *names) == before
+
+    wait_until(no_statement, "misses without a statement", BOUND_S)
+
+
+def test_a_put_makes_its_parents_without_a_walk(stack, bucket, s3):
+    keys = (f"a{number}/b/c/object" for number in itertools.count())
+
+    def no_walk() -> bool:
+        before = statements(stack, "resolve_paths")
+        s3.put_object(Bucket=bucket, Key=next(keys), Body=b"1")
+        return statements(stack, "resolve_paths") == before
+
+    wait_until(no_walk, "a put without a walk", BOUND_S)
+
+
+def test_a_storm_of_misses_leaves_the_others_served(stack, bucket, rest, s3, superuser, held_walks):
     rest.mkdir(bucket, "there")
     s3.put_object(Bucket=bucket, Key="there/object", Body=b"1")
+    with behind(superuser):
+        # From here on there is something that the index does not have.
+        s3.put_object(Bucket=bucket, Key="there/other", Body=b"1")
+        storm(stack, bucket, rest, s3, held_walks)
+
+
+def storm(stack, bucket, rest, s3, held_walks):
     statements, shared = sample(stack, "batch_elements_count"), sample(stack, "questions_shared_total")
     with concurrent.futures.ThreadPoolExecutor(CALLS) as pool, held_walks() as walks:
-        storm = [
+        misses = [
             pool.submit(rest.twin().call, "GET", f"/v1/ns/{bucket}/entries/no{n % MISSING}/object")
             for n in range(CALLS)
         ]
         wait_until(lambda: sample(stack, "batch_waiting") == CALLS - IN_FLIGHT_MAX, "the storm to gather", BOUND_S)
         for number in range(SERVED):
             assert rest.call("GET", f"/v1/ns/{bucket}/entries/there/object").status == 200
-            assert rest.call("PUT", f"/v1/ns/{bucket}/dirs/there/d{number}").status == 201
+            s3.put_object(Bucket=bucket, Key=f"there/object{number}", Body=b"1")
             assert walks.blocked() == IN_FLIGHT_MAX
-        assert not any(call.done() for call in storm)
+        assert not any(call.done() for call in misses)
         walks.release()
-        answers = [call.result(BOUND_S) for call in storm]
+        answers = [call.result(BOUND_S) for call in misses]
     assert {(answer.status, answer.code) for answer in answers} == {(404, "not_found")}
     # The statements in flight had one lookup each. Of the other lookups, those for the same directory shared one
     # answer.

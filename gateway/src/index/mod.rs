@@ -87,11 +87,29 @@ impl Index {
 
     /// Resolves paths of directories of one namespace with one RPC, on any replica of its group.
     pub async fn resolve(&self, namespace: &str, queries: Vec<Query>) -> Result<(ResolutionStart, Vec<Resolution>)> {
+        self.ask(namespace, queries, false).await
+    }
+
+    /// The same, once the replica has everything that PostgreSQL shows, if that does not take long (P58).
+    pub async fn settle(&self, namespace: &str, queries: Vec<Query>) -> Result<(ResolutionStart, Vec<Resolution>)> {
+        self.ask(namespace, queries, true).await
+    }
+
+    async fn ask(
+        &self,
+        namespace: &str,
+        queries: Vec<Query>,
+        settles: bool,
+    ) -> Result<(ResolutionStart, Vec<Resolution>)> {
         for attempt in 0..CONTEXT_RETRIES_MAX {
             let assigned = self.assigned(namespace).await?;
             let start = assigned.resolution_start();
-            let answer =
-                timed("resolve", assigned.group.client.resolve(start.lookup_context().clone(), queries.clone())).await;
+            let (context, queries) = (start.lookup_context().clone(), queries.clone());
+            let client = &assigned.group.client;
+            let answer = match settles {
+                true => timed("settle", client.settle(context, queries)).await,
+                false => timed("resolve", client.resolve(context, queries)).await,
+            };
             match answer {
                 Err(e) if e.code() == ErrorCode::StaleEpoch => {
                     if attempt > 0 {
@@ -285,7 +303,7 @@ impl PendingAcknowledgement {
 }
 
 /// The calls that are timed.
-const CALLS: [&str; 5] = ["resolve", "prepare_rename", "release_rename", "await_flushed", "await_request"];
+const CALLS: [&str; 6] = ["resolve", "settle", "prepare_rename", "release_rename", "await_flushed", "await_request"];
 
 async fn timed<T>(call: &'static str, future: impl Future<Output = Result<T>>) -> Result<T> {
     let started = Instant::now();

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{
     directory_name,
-    locate::{Purpose, Reached, whole},
+    locate::{Purpose, Reached},
     restarts::RESTARTS_MAX,
 };
 use crate::{
@@ -204,7 +204,7 @@ impl Gateway {
         let found = self.search_many(&change.call.caller, change.namespace, &paths, Purpose::DirectoryChange).await?;
         for (reached, (path, is_parent)) in found.into_iter().zip(paths.into_iter().zip([false, true])) {
             if let reached @ Reached::Part { .. } = reached? {
-                return Err(whole(reached, path, is_parent).err().unwrap_or(miss));
+                return Err(self.whole(reached, path, is_parent).await.err().unwrap_or(miss));
             }
         }
         refused(miss)

@@ -1,6 +1,7 @@
-//! Resolves a path to a directory, with one RPC to the index. A path that the index does not find, or that crosses a
-//! rename's lock, is resolved in PostgreSQL before the client gets 404 (P26, P28). PostgreSQL answers listings, so a
-//! listing never shows an entry that a lookup denies.
+//! Resolves a path to a directory, with one RPC to the index. A path that the index does not find is looked up there
+//! again, once it has everything that PostgreSQL shows: then a miss is final (P58). Where that takes too long, and where
+//! a path crosses a rename's lock, PostgreSQL resolves it (P26, P28). PostgreSQL answers listings, so a listing never
+//! shows an entry that a lookup denies.
 
 use std::sync::Arc;
 
@@ -20,6 +21,8 @@ use crate::{
 pub struct Located {
     pub ns: NamespaceId,
     pub id: DirectoryId,
+    /// The partition that has its own entry.
+    pub parent: PartitionId,
     pub permission: Permission,
     pub lease: Lease,
 }
@@ -67,8 +70,8 @@ pub enum Reached {
     Part {
         deepest: Located,
         depth: usize,
-        /// The next component is an object.
-        is_object: bool,
+        /// The next component is an object. `None`: the index answered, which does not know.
+        is_object: Option<bool>,
     },
 }
 
@@ -103,23 +106,49 @@ impl Gateway {
     ) -> Result<Vec<Result<Reached>>> {
         let (name, asker): (Arc<str>, _) = (namespace.into(), Arc::new(caller.clone()));
         let query = |path: &&[&str]| Query::new(name.clone(), path.iter().copied(), asker.clone());
-        let (start, answers) = match self.index.resolve(namespace, paths.iter().map(query).collect()).await {
-            Ok((start, answers)) => (start, answers.into_iter().map(Some).collect()),
-            Err(e) if is_without_index(&e) && purpose == Purpose::Lookup => {
-                (self.index.resolution_start(namespace).await?, vec![None; paths.len()])
-            }
-            Err(e) => return Err(e),
-        };
+        let mut answers: Vec<Option<Found>> =
+            match self.index.resolve(namespace, paths.iter().map(query).collect()).await {
+                Ok((start, answers)) => answers.into_iter().map(|found| Some((start.clone(), found))).collect(),
+                Err(e) if is_without_index(&e) && purpose == Purpose::Lookup => vec![None; paths.len()],
+                Err(e) => return Err(e),
+            };
+        self.settle_misses(namespace, &mut answers, |at| query(&paths[at])).await;
         let reached = paths.iter().zip(answers).map(async |(path, answer)| match answer {
-            Some(found) if !found.crossed_lock && is_final(&found) => {
-                found.outcome?;
-                Ok(Reached::All(self.located(&start, found.ns, found.id, found.permission)))
-            }
-            Some(resolution) => self.search_database(caller, namespace, path, resolution.crossed_lock).await,
+            Some((start, found)) if !found.crossed_lock && is_final(&found) => self.reached(&start, found),
+            Some((_, found)) => self.search_database(caller, namespace, path, found.crossed_lock).await,
             // Without the index no one knows which directories are being renamed.
             None => self.search_database(caller, namespace, path, true).await,
         });
         Ok(join_all(reached).await)
+    }
+
+    /// Looks up again what the index did not find, and waits for an answer that is final.
+    async fn settle_misses(&self, namespace: &str, answers: &mut [Option<Found>], query: impl Fn(usize) -> Query) {
+        let is_missing = |answer: &Option<Found>| answer.as_ref().is_some_and(|(_, found)| is_miss(found));
+        let missing: Vec<usize> = (0..answers.len()).filter(|at| is_missing(&answers[*at])).collect();
+        if missing.is_empty() {
+            return;
+        }
+        match self.index.settle(namespace, missing.iter().map(|at| query(*at)).collect()).await {
+            Ok((start, settled)) => {
+                for (at, found) in missing.into_iter().zip(settled) {
+                    answers[at] = Some((start.clone(), found));
+                }
+            }
+            // PostgreSQL resolves them.
+            Err(error) => tracing::debug!(%error, "misses are not final"),
+        }
+    }
+
+    /// What a final answer of the index says.
+    fn reached(&self, start: &ResolutionStart, found: Resolution) -> Result<Reached> {
+        let parent = found.parent_id.sole_partition();
+        let directory = self.located(start, found.ns, found.id, parent, found.permission);
+        if is_miss(&found) {
+            metrics::counter!("mantle_gateway_final_misses_total").increment(1);
+            return Ok(Reached::Part { deepest: directory, depth: found.depth, is_object: None });
+        }
+        found.outcome.map(|()| Reached::All(directory))
     }
 
     /// `crosses_lock`: a directory on the path may be in the middle of a rename.
@@ -143,16 +172,23 @@ impl Gateway {
             tracing::error!(namespace, "resolve_path answered no permissions");
             return Err(ErrorCode::Internal.into());
         };
-        let located = self.located(&start, found.ns, found.id, permission);
+        let located = self.located(&start, found.ns, found.id, found.parent(), permission);
         Ok(match found.depth == components.len() {
             true => Reached::All(located),
-            false => Reached::Part { deepest: located, depth: found.depth, is_object: found.is_object },
+            false => Reached::Part { deepest: located, depth: found.depth, is_object: Some(found.is_object) },
         })
     }
 
     /// A directory that was resolved, with the lease that its resolution gives.
-    pub fn located(&self, at: &ResolutionStart, ns: NamespaceId, id: DirectoryId, permission: Permission) -> Located {
-        Located { ns, id, permission, lease: self.store.lease(at, id.sole_partition()).lease }
+    pub fn located(
+        &self,
+        at: &ResolutionStart,
+        ns: NamespaceId,
+        id: DirectoryId,
+        parent: PartitionId,
+        permission: Permission,
+    ) -> Located {
+        Located { ns, id, parent, permission, lease: self.store.lease(at, id.sole_partition()).lease }
     }
 
     /// Whether resolving again may help against a refusal: the resolution is too old, or its context has changed.
@@ -171,7 +207,8 @@ impl Gateway {
         components: &[&str],
         purpose: Purpose,
     ) -> Result<Located> {
-        whole(self.search(caller, namespace, components, purpose).await?, components, false)
+        let reached = self.search(caller, namespace, components, purpose).await?;
+        self.whole(reached, components, false).await
     }
 
     /// The directory at a path, as the parent of the entry that is wanted.
@@ -182,21 +219,45 @@ impl Gateway {
         components: &[&str],
         purpose: Purpose,
     ) -> Result<Located> {
-        whole(self.search(caller, namespace, components, purpose).await?, components, true)
+        let reached = self.search(caller, namespace, components, purpose).await?;
+        self.whole(reached, components, true).await
+    }
+
+    /// The directory, if its whole path exists. Otherwise `not_found`, or `parent_is_object` if the path crosses an
+    /// object.
+    pub async fn whole(&self, reached: Reached, components: &[&str], is_parent: bool) -> Result<Located> {
+        let depth = match reached {
+            Reached::All(located) => return Ok(located),
+            Reached::Part { depth, .. } => depth,
+        };
+        if is_parent || depth + 1 < components.len() {
+            self.refuse_object(&reached, components).await?;
+        }
+        let key = components[..=depth].join("/");
+        Err(Error::new(ErrorCode::NotFound, format!("there is no directory `{key}/`")))
+    }
+
+    /// `parent_is_object` if a path of directories crosses an object.
+    pub async fn refuse_object(&self, reached: &Reached, components: &[&str]) -> Result<()> {
+        let Reached::Part { deepest, depth, is_object } = *reached else { return Ok(()) };
+        let is_object = match is_object {
+            Some(is_object) => is_object,
+            None => self.store.entry(deepest.ns, deepest.pid(), vec![components[depth].to_owned()]).await?.is_some(),
+        };
+        let key = || components[..=depth].join("/");
+        match is_object {
+            true => Err(Error::new(ErrorCode::ParentIsObject, format!("`{}` is an object", key()))),
+            false => Ok(()),
+        }
     }
 }
 
-/// The directory, if its whole path exists. Otherwise `not_found`, or `parent_is_object` if the path crosses an object.
-pub fn whole(reached: Reached, components: &[&str], is_parent: bool) -> Result<Located> {
-    let (depth, is_object) = match reached {
-        Reached::All(located) => return Ok(located),
-        Reached::Part { depth, is_object, .. } => (depth, is_object),
-    };
-    let (key, is_last) = (components[..=depth].join("/"), depth + 1 == components.len());
-    Err(match (is_parent || !is_last) && is_object {
-        true => Error::new(ErrorCode::ParentIsObject, format!("`{key}` is an object")),
-        false => Error::new(ErrorCode::NotFound, format!("there is no directory `{key}/`")),
-    })
+/// An answer of the index, and the context of the question.
+type Found = (ResolutionStart, Resolution);
+
+/// Whether the index did not find a directory, in a namespace that it has.
+fn is_miss(found: &Resolution) -> bool {
+    !found.crossed_lock && matches!(&found.outcome, Err(e) if e.code() == ErrorCode::NotFound)
 }
 
 /// Whether no replica can answer.
@@ -206,5 +267,9 @@ fn is_without_index(error: &Error) -> bool {
 
 /// Whether the index's answer needs no check in PostgreSQL.
 fn is_final(resolution: &Resolution) -> bool {
-    !matches!(&resolution.outcome, Err(e) if matches!(e.code(), ErrorCode::NotFound | ErrorCode::NamespaceNotFound))
+    match &resolution.outcome {
+        Err(e) if e.code() == ErrorCode::NotFound => resolution.is_settled,
+        Err(e) => e.code() != ErrorCode::NamespaceNotFound,
+        Ok(()) => true,
+    }
 }

@@ -36,8 +36,10 @@ impl Gateway {
         components: &[&str],
         reached: Option<Reached>,
     ) -> Result<Parent> {
-        // A missing path is looked up again, as a change: without an index the change cannot be acknowledged.
-        let mut reached = reached.filter(|reached| matches!(reached, Reached::All(_)));
+        // A path that PostgreSQL did not find is looked up again, as a change: without an index the change cannot be
+        // acknowledged.
+        let of_index = |reached: &Reached| matches!(reached, Reached::All(_) | Reached::Part { is_object: None, .. });
+        let mut reached = reached.filter(of_index);
         let mut restarts = Restarts::default();
         'restart: loop {
             let reached = match reached.take() {
@@ -85,7 +87,8 @@ impl Gateway {
                 self.store.mkdir.submit(claim, &call.caller, parent.leased_partition(), new)
             })
             .await?;
-        let located = |id: EntryId, permission| self.located(&start, parent.ns, id.as_directory(), permission);
+        let located =
+            |id: EntryId, permission| self.located(&start, parent.ns, id.as_directory(), parent.pid(), permission);
         match code {
             // Its own class decides for its maker, so the bits of others do not matter here.
             None => {

@@ -9,7 +9,7 @@ use mantle_types::{Error, ErrorCode, Result, name::Path, permission::Access};
 use serde_json::Value;
 
 use super::{
-    locate::{Located, Purpose, Reached, whole},
+    locate::{Located, Purpose, Reached},
     restarts::Restarts,
 };
 use crate::{
@@ -64,9 +64,7 @@ impl Gateway {
             false => {
                 let found = self.search(&call.caller, namespace, parents, Purpose::Lookup).await;
                 let reached = found.map_err(UploadError::Store)?;
-                if matches!(reached, Reached::Part { is_object: true, .. }) {
-                    whole(reached, parents, true).map_err(UploadError::Store)?;
-                }
+                self.refuse_object(&reached, parents).await.map_err(UploadError::Store)?;
                 let (Reached::All(directory) | Reached::Part { deepest: directory, .. }) = reached;
                 match (reached, path.split_last()) {
                     (Reached::All(_), Some((name, _))) => self.check_put(call, &directory, name).await,

@@ -2,10 +2,7 @@
 
 use mantle_types::{EntryId, Error, ErrorCode, Result, name::Path};
 
-use super::{
-    locate::{Purpose, whole},
-    restarts::Restarts,
-};
+use super::{locate::Purpose, restarts::Restarts};
 use crate::{
     app::{Call, Gateway},
     store::RenameObject,
@@ -31,8 +28,8 @@ impl Gateway {
             let (Some(source_parent), Some(destination_parent)) = (found.next(), found.next()) else {
                 return Err(ErrorCode::Internal.into());
             };
-            let source_parent = whole(source_parent?, from, true)?;
-            let destination_parent = whole(destination_parent?, to, true)?;
+            let source_parent = self.whole(source_parent?, from, true).await?;
+            let destination_parent = self.whole(destination_parent?, to, true).await?;
             source_parent.check_change(&call.caller)?;
             destination_parent.check_change(&call.caller)?;
             self.admit_key(destination_parent.ns, destination).await?;

@@ -2,13 +2,7 @@
 
 use mantle_types::{DirectoryId, Error, ErrorCode, NamespaceId, Result, name::Path};
 
-use super::{
-    delete_object::DeleteCondition,
-    directory_name,
-    locate::{Purpose, whole},
-    restarts::Restarts,
-    stat::Naming,
-};
+use super::{delete_object::DeleteCondition, directory_name, locate::Purpose, restarts::Restarts, stat::Naming};
 use crate::{
     app::{Call, Gateway},
     hash::RequestHash,
@@ -45,9 +39,9 @@ impl Gateway {
             let (Some(parent), Some(directory)) = (found.next(), found.next()) else {
                 return Err(ErrorCode::Internal.into());
             };
-            let parent = whole(parent?, parents, true)?;
+            let parent = self.whole(parent?, parents, true).await?;
             parent.check_change(&call.caller)?;
-            let directory = whole(directory?, path.components(), false)?;
+            let directory = self.whole(directory?, path.components(), false).await?;
             if only.is_some_and(|only| only != directory.id) {
                 return Err(Error::new(ErrorCode::NotFound, "the directory was removed, and made again"));
             }

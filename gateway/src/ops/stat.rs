@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
+use futures::future::join_all;
 use mantle_types::{
     Caller, DirectoryId, Error, ErrorCode, NamespaceId, PartitionId, Result, name::Path, permission::Access,
 };
 
 use super::{
     directory_name,
-    locate::{Located, Purpose, whole},
+    locate::{Located, Purpose, Reached},
 };
 use crate::{
     app::{Call, Gateway},
@@ -45,7 +46,30 @@ fn names_at<'a>(path: &Path<'a>, naming: Naming) -> Option<(Vec<&'a str>, Vec<St
 impl Gateway {
     /// The entry at a key, as it is shown to the caller.
     pub async fn stat(&self, call: &Call, namespace: &str, key: &str, naming: Naming) -> Result<Entry> {
-        Ok(self.find(call, namespace, key, naming).await?.entry.shown_to(&call.caller))
+        let path = Path::parse(key)?;
+        let entry = match path.split_last() {
+            Some((name, _)) if path.is_directory() => self.stat_directory(call, namespace, key, &path, name).await?,
+            _ => self.find(call, namespace, key, naming).await?.entry,
+        };
+        Ok(entry.shown_to(&call.caller))
+    }
+
+    /// The entry of a directory. The index knows whether there is one, so a miss takes no statement (P58).
+    async fn stat_directory(
+        &self,
+        call: &Call,
+        namespace: &str,
+        key: &str,
+        path: &Path<'_>,
+        name: &str,
+    ) -> Result<Entry> {
+        let (components, missing) = (path.components(), || not_found(key));
+        let directory = match self.search(&call.caller, namespace, components, Purpose::Lookup).await? {
+            Reached::Part { depth, .. } if depth + 1 == components.len() => return Err(missing()),
+            reached => self.whole(reached, components, false).await?,
+        };
+        let found = self.store.entry(directory.ns, directory.parent, vec![directory_name(name)]).await?;
+        found.ok_or_else(missing)
     }
 
     /// The entry at a key, with everything that the database has of it.
@@ -88,8 +112,9 @@ impl Gateway {
         }
         let paths: Vec<&[&str]> = parents.iter().map(Vec::as_slice).collect();
         let reached = self.search_many(&call.caller, namespace, &paths, Purpose::Lookup).await?;
-        let directories = reached.into_iter().zip(&paths).map(|(reached, path)| whole(reached?, path, true));
-        let directories: Vec<Result<Located>> = directories.collect();
+        let located =
+            reached.into_iter().zip(&paths).map(async |(reached, path)| self.whole(reached?, path, true).await);
+        let directories: Vec<Result<Located>> = join_all(located).await;
         self.stat_located(call, keys, wanted, &directories).await
     }
 

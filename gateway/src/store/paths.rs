@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use mantle_types::{DirectoryId, Error, ErrorCode, NamespaceId, Permission, Result};
+use mantle_types::{DirectoryId, Error, ErrorCode, NamespaceId, PartitionId, Permission, Result};
 use tokio_postgres::{Row, types::Type};
 
 use super::{
@@ -43,6 +43,13 @@ pub struct PathInDatabase {
     pub chain: Vec<Permission>,
     /// An object has the name of the first missing component.
     pub is_object: bool,
+}
+
+impl PathInDatabase {
+    /// The partition that has the entry of the deepest directory.
+    pub fn parent(&self) -> PartitionId {
+        DirectoryId::from(self.seen.0).sole_partition()
+    }
 }
 
 /// `None` if the namespace does not exist.

@@ -42,6 +42,7 @@ impl From<Row> for Resolution {
             permission: Permission { owner: row.owner.get(), group: row.group.get(), mode: row.mode.get() },
             version: row.version.get(),
             crossed_lock: row.crossed_lock != 0,
+            is_settled: false,
         }
     }
 }
@@ -73,7 +74,8 @@ pub fn resolutions(response: &ResolveResponse, expected: usize) -> Result<impl I
     if rows.len() + by_columns != expected || (by_columns > 0 && !rows.is_empty()) {
         return Err(unfit());
     }
-    Ok(rows.iter().copied().chain((0..by_columns).map(move |at| columns.row(at))).map(Resolution::from))
+    let rows = rows.iter().copied().chain((0..by_columns).map(move |at| columns.row(at)));
+    Ok(rows.map(|row| Resolution { is_settled: response.settled, ..row.into() }))
 }
 
 struct Columns<'a>(&'a ResolveResponse);

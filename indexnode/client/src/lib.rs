@@ -147,7 +147,8 @@ impl IndexClient {
 
     /// Resolves one path; see [`resolve`](Self::resolve).
     pub async fn resolve_one(&self, context: impl Into<LookupContext>, query: Query) -> Result<Resolution> {
-        let mut answers = self.resolve_part(Lookup { context: context.into(), queries: smallvec![query] }).await?;
+        let lookup = Lookup { context: context.into(), queries: smallvec![query], settles: false };
+        let mut answers = self.resolve_part(lookup).await?;
         answers.pop().ok_or_else(|| Error::new(ErrorCode::Internal, "an index replica answered too few results"))
     }
 
@@ -156,13 +157,23 @@ impl IndexClient {
     /// [`epoch`](Self::epoch) has it), or reads from other PostgreSQL nodes than the caller knows. `index_unavailable`: no replica
     /// answers in time.
     pub async fn resolve(&self, context: impl Into<LookupContext>, queries: Vec<Query>) -> Result<Vec<Resolution>> {
-        let context = context.into();
+        self.resolve_all(context.into(), queries, false).await
+    }
+
+    /// The same, and what is not found is not there if [`Resolution::is_settled`] (P58). That takes a sample of PostgreSQL's
+    /// position more, so it is for paths that [`resolve`](Self::resolve) did not find.
+    pub async fn settle(&self, context: impl Into<LookupContext>, queries: Vec<Query>) -> Result<Vec<Resolution>> {
+        self.resolve_all(context.into(), queries, true).await
+    }
+
+    async fn resolve_all(&self, context: LookupContext, queries: Vec<Query>, settles: bool) -> Result<Vec<Resolution>> {
         if queries.len() <= RESOLVE_QUERIES_MAX {
-            return Ok(self.resolve_part(Lookup { context, queries: queries.into() }).await?.into_vec());
+            return Ok(self.resolve_part(Lookup { context, queries: queries.into(), settles }).await?.into_vec());
         }
         let mut answers = Vec::with_capacity(queries.len());
         for part in queries.chunks(RESOLVE_QUERIES_MAX) {
-            answers.extend(self.resolve_part(Lookup { context: context.clone(), queries: part.into() }).await?);
+            let lookup = Lookup { context: context.clone(), queries: part.into(), settles };
+            answers.extend(self.resolve_part(lookup).await?);
         }
         Ok(answers)
     }

@@ -42,15 +42,23 @@ struct Job {
     reply: oneshot::Sender<Answer>,
 }
 
+/// What all lookups of a stream have in common.
+#[derive(Clone, Copy)]
+pub(crate) struct Of {
+    pub(crate) group: GroupId,
+    /// Their misses have to be final.
+    pub(crate) settles: bool,
+}
+
 pub(crate) struct LookupStream {
     jobs: mpsc::UnboundedSender<Job>,
 }
 
 impl LookupStream {
-    /// A stream for a group's lookups, which opens with the first.
-    pub(crate) fn new(stub: Stub, group: GroupId) -> Self {
+    /// A stream of lookups, which opens with the first.
+    pub(crate) fn new(stub: Stub, of: Of) -> Self {
         let (jobs, queue) = mpsc::unbounded_channel();
-        tokio::spawn(run(stub, group, queue));
+        tokio::spawn(run(stub, of, queue));
         Self { jobs }
     }
 
@@ -68,10 +76,10 @@ impl LookupStream {
 
 /// Serves the lookups of one replica. When a stream fails, the lookups in flight and in the queue fail with it, and the next
 /// lookup opens another stream.
-async fn run(mut stub: Stub, group: GroupId, mut queue: mpsc::UnboundedReceiver<Job>) {
+async fn run(mut stub: Stub, of: Of, mut queue: mpsc::UnboundedReceiver<Job>) {
     let mut number = 0;
     while let Some(first) = queue.recv().await {
-        let mut stream = OpenStream { group, queue: &mut queue, held: Some(first), in_flight: VecDeque::new(), number };
+        let mut stream = OpenStream { of, queue: &mut queue, held: Some(first), in_flight: VecDeque::new(), number };
         let Err(why) = stream.serve(&mut stub).await;
         number = stream.number;
         stream.fail(&why);
@@ -79,7 +87,7 @@ async fn run(mut stub: Stub, group: GroupId, mut queue: mpsc::UnboundedReceiver<
 }
 
 struct OpenStream<'a> {
-    group: GroupId,
+    of: Of,
     queue: &'a mut mpsc::UnboundedReceiver<Job>,
     /// The job that did not fit into the last batch, or for which the stream was opened.
     held: Option<Job>,
@@ -130,7 +138,7 @@ impl OpenStream<'_> {
                 continue;
             }
             match &mut batch {
-                None => batch = Some(Batch::new(self.group, job)),
+                None => batch = Some(Batch::new(self.of, job)),
                 Some(batch) => {
                     if let Some(refused) = batch.add(job) {
                         self.held = Some(refused);
@@ -184,9 +192,10 @@ struct Batch {
 }
 
 impl Batch {
-    fn new(group: GroupId, first: Job) -> Self {
+    fn new(of: Of, first: Job) -> Self {
         let mut request = ResolveRequest {
-            group: group.0,
+            group: of.group.0,
+            settles: of.settles,
             reads_rows: true,
             epoch: first.lookup.context.epoch.0,
             lineages: first.lookup.context.lineages.to_vec(),

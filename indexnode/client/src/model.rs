@@ -64,6 +64,8 @@ impl Query {
 pub(crate) struct Lookup {
     pub context: LookupContext,
     pub queries: SmallVec<[Query; 1]>,
+    /// Their misses have to be final.
+    pub settles: bool,
 }
 
 /// The answers to a [`Lookup`], in the order of its queries.
@@ -86,6 +88,8 @@ pub struct Resolution {
     pub version: u64,
     /// A directory on the path is being renamed: only PostgreSQL knows which path is valid.
     pub crossed_lock: bool,
+    /// The answer has everything that PostgreSQL showed when it was asked for: what is not found is not there (P58).
+    pub is_settled: bool,
 }
 
 /// A request to move or remove a directory. The fields are those of `PrepareRenameRequest` in `index.proto`.

@@ -22,7 +22,7 @@ use tower::service_fn;
 use crate::{
     Stub,
     convert::{check_outcome, milliseconds},
-    lookup_stream::{Answer, LookupStream},
+    lookup_stream::{Answer, LookupStream, Of},
     model::{Lookup, Status},
     proto::{DirectoriesRequest, StatusRequest, directories_request::What},
 };
@@ -62,6 +62,8 @@ pub(crate) struct Replica {
     pub(crate) tls: Option<Tls>,
     stub: Stub,
     lookups: LookupStream,
+    /// Lookups that wait for PostgreSQL's position: they hold up no others.
+    settling: LookupStream,
     pending: AtomicUsize,
     /// Until when to avoid the replica. Every lookup reads only the flag, unless it is set.
     avoid_until: Mutex<Option<Instant>>,
@@ -91,13 +93,15 @@ impl Replica {
     }
 
     fn new(address: String, stub: Stub, group: GroupId, tls: Option<Tls>) -> Self {
-        let lookups = LookupStream::new(stub.clone(), group);
+        let lookups = LookupStream::new(stub.clone(), Of { group, settles: false });
+        let settling = LookupStream::new(stub.clone(), Of { group, settles: true });
         Self {
             address,
             group,
             tls,
             stub,
             lookups,
+            settling,
             pending: AtomicUsize::new(0),
             avoid_until: Mutex::new(None),
             avoids: AtomicBool::new(false),
@@ -139,7 +143,8 @@ impl Replica {
     /// Sends lookups. After a failure of the replica (not of a path), it is avoided for a while.
     pub(crate) async fn resolve(&self, lookup: Arc<Lookup>, limit: Duration) -> Answer {
         let _pending = Pending::count(&self.pending);
-        let answer = self.lookups.submit(lookup, limit).await;
+        let stream = if lookup.settles { &self.settling } else { &self.lookups };
+        let answer = stream.submit(lookup, limit).await;
         match &answer.result {
             Ok(_) => self.trust(),
             Err(e) => {

@@ -12,8 +12,8 @@ use tonic::async_trait;
 use super::{
     session::PostgresSession,
     sql,
-    upstream::{Database, Session, Upstream, Walsender},
-    walsender::PostgresWalsender,
+    upstream::{Database, Sampler, Session, Upstream, Walsender},
+    walsender::{PostgresSampler, PostgresWalsender},
 };
 use crate::config::{Config, PostgresSettings};
 
@@ -80,6 +80,22 @@ impl Upstream for Postgres {
     }
 
     async fn walsender(&self, slot: &str, start: Lsn) -> Result<Box<dyn Walsender>> {
+        let client = self.replication_client(slot, start).await?;
+        Ok(Box::new(PostgresWalsender { client, slot: slot.to_owned() }))
+    }
+
+    async fn sampler(&self) -> Result<Box<dyn Sampler>> {
+        // It never streams, so it needs no slot.
+        let mut client = self.replication_client("", Lsn::INVALID).await?;
+        let checked = timeout(CONNECT_TIMEOUT, client.simple_query(sql::FLUSHED)).await;
+        checked.map_err(|_| anyhow!("no answer"))?.context("not a primary")?;
+        Ok(Box::new(PostgresSampler { client }))
+    }
+}
+
+impl Postgres {
+    /// A connection to the walsender whose stream has not begun.
+    async fn replication_client(&self, slot: &str, start: Lsn) -> Result<ReplicationClient> {
         let PostgresSettings { host, port, database, user, .. } = &self.settings;
         let config = ReplicationConfig::new(host, user, &self.password, database, slot, sql::PUBLICATION)
             .with_port(*port)
@@ -90,7 +106,6 @@ impl Upstream for Postgres {
             .with_buffer_size(EVENT_BUFFER)
             .with_application_name(APPLICATION);
         let connected = timeout(CONNECT_TIMEOUT, ReplicationClient::connect_gated(config)).await;
-        let client = connected.map_err(|_| anyhow!("no answer"))?.context("replication connection")?;
-        Ok(Box::new(PostgresWalsender { client, slot: slot.to_owned() }))
+        connected.map_err(|_| anyhow!("no answer"))?.context("replication connection")
     }
 }

@@ -1,4 +1,4 @@
-//! The four traits through which the IndexNode uses PostgreSQL. The simulation implements them for a model.
+//! The traits through which the IndexNode uses PostgreSQL. The simulation implements them for a model.
 //!
 //! Invariant: everything that the index reads from PostgreSQL, or that decides about it, comes through these traits. Errors
 //! are for the log; no code distinguishes them.
@@ -141,6 +141,9 @@ pub trait Upstream: Send + Sync {
 
     /// Opens an authenticated connection to the walsender. Its stream will begin at `start`.
     async fn walsender(&self, slot: &str, start: Lsn) -> Result<Box<dyn Walsender>>;
+
+    /// Opens a connection that samples the node's position. Fails on a standby, which does not have all that is committed.
+    async fn sampler(&self) -> Result<Box<dyn Sampler>>;
 }
 
 /// The statements, one method each.
@@ -222,6 +225,13 @@ pub trait Walsender: Send + Sync {
     async fn create_slot(&mut self) -> Result<NewSlot>;
     /// Begins the stream; the slot is held by this connection when this returns.
     async fn start(self: Box<Self>) -> Result<Box<dyn ChangeStream>>;
+}
+
+/// A connection that samples a node's position, without a statement of SQL.
+#[async_trait]
+pub trait Sampler: Send + Sync {
+    /// System and timeline, and a position that is read during the call: what was visible when it began is committed below.
+    async fn sample(&mut self) -> Result<(Lineage, Lsn)>;
 }
 
 /// A stream of changes.

@@ -11,10 +11,12 @@ use tonic::async_trait;
 use super::{
     sql,
     timelines::parse_history,
-    upstream::{ChangeStream, NewSlot, Server, Walsender},
+    upstream::{ChangeStream, NewSlot, Sampler, Server, Walsender},
 };
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// A sample that takes longer is of no use to the lookups that wait for it.
+const SAMPLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) struct PostgresWalsender {
     pub(super) client: ReplicationClient,
@@ -59,6 +61,22 @@ impl Walsender for PostgresWalsender {
         self.client.start().await.context("START_REPLICATION")?;
         self.client.wait_started().await.context("START_REPLICATION")?;
         Ok(Box::new(self.client))
+    }
+}
+
+/// Samples by IDENTIFY_SYSTEM, a command of the replication protocol that no planner sees. PostgreSQL shows a commit to others
+/// after it has flushed it, so what was visible before is below the flush position.
+pub(super) struct PostgresSampler {
+    pub(super) client: ReplicationClient,
+}
+
+#[async_trait]
+impl Sampler for PostgresSampler {
+    async fn sample(&mut self) -> Result<(Lineage, Lsn)> {
+        let asked = timeout(SAMPLE_TIMEOUT, self.client.identify_system()).await;
+        let system = asked.map_err(|_| anyhow!("the walsender does not answer"))?.context("IDENTIFY_SYSTEM")?;
+        let system_identifier = system.system_id.parse().context("IDENTIFY_SYSTEM")?;
+        Ok((Lineage { system_identifier, timeline: system.timeline }, Lsn(system.xlogpos.0)))
     }
 }
 

@@ -3,6 +3,7 @@
 //! Invariant: a read index serves only the callers that waited before it was requested (P27). A batch is closed when its
 //! request leaves; later callers wait for the next. The leader answers by its lease, or confirms its leadership with a quorum;
 //! any other replica asks the leader, which compares its state with the replica's (P49). A leader in doubt gives none (P48).
+//! Lookups whose misses have to be final wait for more (P58): a queue of their own lets the others go ahead.
 
 use std::{
     sync::{
@@ -51,20 +52,40 @@ pub struct ReadIndexBatcher {
     doubt: Arc<Doubt>,
     pub counters: Arc<ReadCounters>,
     queue: mpsc::UnboundedSender<Waiting>,
+    settling: mpsc::UnboundedSender<Waiting>,
 }
 
-type Waiting = oneshot::Sender<Result<u64>>;
+type Waiting = oneshot::Sender<Result<ReadIndex>>;
+
+/// What a lookup has to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadIndex {
+    /// A read after this entry is applied sees every change that was committed in the log before the call.
+    pub log_index: u64,
+    /// It also sees everything that PostgreSQL showed before the call.
+    pub is_settled: bool,
+}
+
+impl ReadIndex {
+    fn of_log(log_index: u64) -> Self {
+        Self { log_index, is_settled: false }
+    }
+}
 
 impl ReadIndexBatcher {
     /// Starts the batching task, which ends with the last handle.
     pub fn spawn(raft: Raft, peers: Peers, of: (GroupId, String), knows: Knows) -> Self {
-        let (queue, requests) = mpsc::unbounded_channel();
         let counters = Arc::<ReadCounters>::default();
-        let (counting, doubt) = (counters.clone(), knows.doubt.clone());
-        let requester =
-            LeaderRequester { raft: raft.clone(), counters: counting, peers, of, knows, agreed_term: 0, leader: None };
-        tokio::spawn(answer_batches(requests, requester));
-        Self { raft, doubt, counters, queue }
+        let spawn = |settles| {
+            let (queue, requests) = mpsc::unbounded_channel();
+            let (raft, peers, of, knows) = (raft.clone(), peers.clone(), of.clone(), knows.clone());
+            let counters = counters.clone();
+            let requester = LeaderRequester { raft, counters, peers, of, knows, settles, agreed_term: 0, leader: None };
+            tokio::spawn(answer_batches(requests, requester));
+            queue
+        };
+        let (queue, settling) = (spawn(false), spawn(true));
+        Self { raft, doubt: knows.doubt, counters, queue, settling }
     }
 
     /// A log index: a read after it is applied sees every change that was committed before this call.
@@ -75,11 +96,20 @@ impl ReadIndexBatcher {
             // No RPC is needed, so there is nothing to batch.
             return local_read_index(&self.raft, &self.doubt).await;
         }
-        let (reply, answer) = oneshot::channel();
-        let stopping = || Error::new(ErrorCode::IndexUnavailable, "this replica is stopping");
-        self.queue.send(reply).map_err(|_| stopping())?;
-        answer.await.unwrap_or_else(|_| Err(stopping()))
+        Ok(ask(&self.queue).await?.log_index)
     }
+
+    /// The same, and settled if the leader knows such an entry. Only for a replica that does not lead.
+    pub async fn settled_index(&self) -> Result<ReadIndex> {
+        self.counters.requests.fetch_add(1, Ordering::Relaxed);
+        ask(&self.settling).await
+    }
+}
+
+async fn ask(queue: &mpsc::UnboundedSender<Waiting>) -> Result<ReadIndex> {
+    let (reply, answer) = oneshot::channel();
+    queue.send(reply).map_err(|_| unavailable("this replica is stopping"))?;
+    answer.await.unwrap_or_else(|_| Err(unavailable("this replica is stopping")))
 }
 
 /// What a replica knows of itself when it asks the leader.
@@ -117,7 +147,7 @@ pub async fn raft_read_index(raft: &Raft) -> Result<u64> {
 
 trait Requester: Send {
     /// A read index that covers everything that was committed before the call.
-    fn request(&mut self) -> impl Future<Output = Result<u64>> + Send;
+    fn request(&mut self) -> impl Future<Output = Result<ReadIndex>> + Send;
 }
 
 /// Answers all callers that wait when a request leaves by that request.
@@ -138,6 +168,8 @@ struct LeaderRequester {
     peers: Peers,
     of: (GroupId, String),
     knows: Knows,
+    /// It asks for settled read indexes.
+    settles: bool,
     /// The last term in which the leader found this replica's state equal to its own.
     agreed_term: u64,
     /// The address of the leader that was asked last, and the stream to it.
@@ -149,13 +181,13 @@ fn unavailable(why: impl Into<String>) -> Error {
 }
 
 impl Requester for LeaderRequester {
-    async fn request(&mut self) -> Result<u64> {
+    async fn request(&mut self) -> Result<ReadIndex> {
         self.counters.batches.fetch_add(1, Ordering::Relaxed);
         if let Some(fault) = self.knows.fault.get().filter(|_| !failpoints::is_hit(Failpoint::ServeDifferingState)) {
             return Err(unavailable(fault.to_string()));
         }
         if self.raft.is_leader() {
-            return local_read_index(&self.raft, &self.knows.doubt).await;
+            return local_read_index(&self.raft, &self.knows.doubt).await.map(ReadIndex::of_log);
         }
         timeout(ASK_TIMEOUT, self.ask_until_compared())
             .await
@@ -166,7 +198,7 @@ impl Requester for LeaderRequester {
 impl LeaderRequester {
     /// Asks the leader. Under a new leader, and after a restart, this replica's state has to be compared with the leader's before
     /// it answers; the leader remembers its own for the last entries only.
-    async fn ask_until_compared(&mut self) -> Result<u64> {
+    async fn ask_until_compared(&mut self) -> Result<ReadIndex> {
         loop {
             let (term, address) = self.leader()?;
             let response = self.ask(&address).await?;
@@ -185,7 +217,7 @@ impl LeaderRequester {
                 }
                 Agreement::Unknown | Agreement::Unspecified => {}
             }
-            return Ok(response.log_index);
+            return Ok(ReadIndex { log_index: response.log_index, is_settled: response.settled });
         }
     }
 
@@ -207,7 +239,8 @@ impl LeaderRequester {
         let (_, stream) = self.leader.insert((address.to_owned(), stream));
         let (group, cluster_id) = (self.of.0.0, self.of.1.clone());
         let fingerprint = self.knows.state.fingerprints.newest().map(Into::into);
-        let response = stream.send(ReadIndexRequest { group, cluster_id, fingerprint }).await;
+        let settles = self.settles;
+        let response = stream.send(ReadIndexRequest { group, cluster_id, fingerprint, settles }).await;
         let response = response.map_err(|status| unavailable(format!("the leader {address}: {}", status.message())))?;
         if !response.is_leader {
             let why = if response.difference.is_empty() { "does not lead the group" } else { &response.difference };
@@ -225,7 +258,7 @@ mod tests {
 
     /// The test answers the requests.
     impl Requester for mpsc::UnboundedSender<Waiting> {
-        async fn request(&mut self) -> Result<u64> {
+        async fn request(&mut self) -> Result<ReadIndex> {
             let (reply, answer) = oneshot::channel();
             self.send(reply).unwrap();
             answer.await.unwrap()
@@ -246,12 +279,13 @@ mod tests {
             let (first, second) = (wait(), wait());
             let question = asked.recv().await.unwrap();
             let mut late = wait();
-            question.send(Ok(5)).unwrap();
-            assert_eq!((first.await.unwrap(), second.await.unwrap()), (Ok(5), Ok(5)));
+            let of_log = |index| Ok(ReadIndex::of_log(index));
+            question.send(of_log(5)).unwrap();
+            assert_eq!((first.await.unwrap(), second.await.unwrap()), (of_log(5), of_log(5)));
             assert!(late.try_recv().is_err(), "it was answered by a request that left before it came");
             let question = asked.recv().await.unwrap();
-            question.send(Ok(7)).unwrap();
-            assert_eq!(late.await.unwrap(), Ok(7));
+            question.send(of_log(7)).unwrap();
+            assert_eq!(late.await.unwrap(), of_log(7));
             assert!(asked.recv().now_or_never().is_none());
         };
         tokio::select! {

@@ -97,7 +97,13 @@ impl PeerService {
                     let compare = |theirs| node.state.fingerprints.compare(&Fingerprint::from(theirs), log_index);
                     let unspecified = (Agreement::Unspecified, String::new());
                     let (agreement, difference) = request.fingerprint.map_or(unspecified, compare);
-                    return Ok(ReadIndexResponse { agreement: agreement.into(), difference, ..leads(log_index) });
+                    let settled = if request.settles { node.settled.log_index(&node.state).await.ok() } else { None };
+                    return Ok(ReadIndexResponse {
+                        agreement: agreement.into(),
+                        difference,
+                        settled: settled.is_some(),
+                        ..leads(log_index.max(settled.unwrap_or(0)))
+                    });
                 }
                 Err(e) => e.detail().clone_into(&mut difference),
             }

@@ -74,6 +74,24 @@ pub(super) async fn catch_up(node: &Node, deadline: Instant) -> Result<()> {
     timeout_at(deadline, caught_up).await.map_err(|_| late())
 }
 
+/// Waits until this replica has also applied everything that PostgreSQL showed when the call began. `false`: it may lack some.
+async fn settle(node: &Node, deadline: Instant) -> Result<bool> {
+    if node.raft.is_leader() {
+        let (caught_up, settled) = tokio::join!(catch_up(node, deadline), node.settled.log_index(&node.state));
+        // What this replica answers as the leader's entry, it has applied.
+        return caught_up.map(|()| settled.is_ok());
+    }
+    let settled = async {
+        let read_index = node.reads.settled_index().await?;
+        node.state.wait_applied(read_index.log_index).await;
+        Ok::<_, Error>(read_index.is_settled)
+    };
+    match timeout_at(deadline, settled).await {
+        Ok(Ok(is_settled)) => Ok(is_settled),
+        _ => catch_up(node, deadline).await.map(|()| false),
+    }
+}
+
 async fn resolve(node: &Node, request: &ResolveRequest, response: &mut ResolveResponse) -> Result<()> {
     let deadline = Instant::now() + time_limit(request.timeout_ms);
     if request.path_bytes.len() > QUERIES_MAX {
@@ -84,7 +102,11 @@ async fn resolve(node: &Node, request: &ResolveRequest, response: &mut ResolveRe
     if !node.state.is_serving() {
         return Err(no_index());
     }
-    catch_up(node, deadline).await?;
+    if request.settles {
+        response.settled = settle(node, deadline).await?;
+    } else {
+        catch_up(node, deadline).await?;
+    }
     node.reads.counters.paths.fetch_add(queries.len() as u64, Ordering::Relaxed);
     if request.reads_rows {
         response.rows.reserve(queries.len() * size_of::<Row>());

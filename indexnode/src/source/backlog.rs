@@ -100,6 +100,11 @@ impl Backlog {
         self.received
     }
 
+    /// Everything committed below this was taken, or changed no directory.
+    pub fn covered(&self) -> Lsn {
+        self.arrived.front().map_or(self.received, |first| first.transaction.commit_lsn.min(self.received))
+    }
+
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -230,6 +235,28 @@ pub(super) mod tests {
         assert_eq!(taken(&mut backlog), (vec![100, 200], 300));
         assert!(!backlog.has_transactions());
         assert_eq!(backlog.bytes(), 0);
+    }
+
+    /// P58.
+    #[test]
+    fn what_is_covered_ends_before_what_waits() {
+        let mut backlog = Backlog::new(SourceId(0), Lsn(50), ENTRY_BYTES_MAX);
+        keep_alive(&mut backlog, 90);
+        assert_eq!(backlog.covered(), Lsn(90));
+        backlog.take_in(begin(100)).unwrap();
+        keep_alive(&mut backlog, 108);
+        assert_eq!(backlog.covered(), Lsn(90), "of a transaction that is open nothing is applied");
+        transaction(&mut backlog, 100, &[op(1)]);
+        transaction(&mut backlog, 200, &[op(2)]);
+        keep_alive(&mut backlog, 300);
+        assert_eq!(backlog.covered(), Lsn(100));
+        // The standby has the first transaction.
+        backlog.open_gate(Lsn(108));
+        taken(&mut backlog);
+        assert_eq!(backlog.covered(), Lsn(200));
+        backlog.open_gate(Lsn(208));
+        taken(&mut backlog);
+        assert_eq!(backlog.covered(), Lsn(300), "what changes no directory waits for no standby");
     }
 
     #[test]

@@ -23,6 +23,8 @@ const RETURN_POLL: Duration = Duration::from_millis(500);
 
 pub struct SourceConnection {
     pub id: SourceId,
+    /// The node.
+    pub database: Database,
     /// True without Citus: there is one source, and its slot exports the snapshot of the initial copy.
     pub is_only: bool,
     pub session: Session,
@@ -101,7 +103,7 @@ async fn connect_one(
     // Fails on a standby, which has neither a flush position of its own nor a stream for us.
     session.flushed().await?;
     let slot = session.slot(slot_name).await?;
-    Ok(SourceConnection { id: *id, is_only, session, walsender, server, slot, known })
+    Ok(SourceConnection { id: *id, database, is_only, session, walsender, server, slot, known })
 }
 
 /// Waits until one of the unreachable sources can be connected to, or is no longer listed.

@@ -77,7 +77,7 @@ impl Reader {
         let mut checking: InFlight<'_, _> = None;
         let mut check = interval(CHECK);
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut held_since, mut told): (Option<Instant>, _) = (None, Lsn::INVALID);
+        let (mut held_since, mut told): (Option<Instant>, _) = (None, Received::default());
         loop {
             let (is_full, is_held) = self.release(&gate, &mut told);
             let question = gate.next_question(is_held);
@@ -123,9 +123,9 @@ impl Reader {
         }
     }
 
-    /// Releases what the gate lets pass, and publishes the positions. `told`: the position of which the stream was told; it
-    /// also moves by what has arrived since. Returns whether the backlog is full, and whether something waits for the gate.
-    fn release(&self, gate: &StandbyGate, told: &mut Lsn) -> (bool, bool) {
+    /// Releases what the gate lets pass, and publishes the positions. `told`: the positions of which the stream was told.
+    /// Returns whether the backlog is full, and whether something waits for the gate.
+    fn release(&self, gate: &StandbyGate, told: &mut Received) -> (bool, bool) {
         let (mut received, is_full, mut is_held);
         {
             let mut backlog = self.inbox.backlog.lock();
@@ -133,8 +133,8 @@ impl Reader {
             backlog.open_gate(passes);
             received = Received { received: backlog.received(), released: backlog.released(), is_unprotected: false };
             (is_full, is_held) = (backlog.bytes() >= BACKLOG_BYTES_MAX, backlog.is_held());
-            if received.released > *told || backlog.has_transactions() {
-                *told = received.released;
+            if received != *told || backlog.has_transactions() {
+                *told = received;
                 self.arrived.notify_one();
             }
         }

@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, Result};
 use mantle_types::Lsn;
 use tokio::{
-    sync::Notify,
+    sync::{Notify, watch},
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval},
 };
@@ -35,6 +35,7 @@ use crate::{
     index::command::{Command, SourceId},
     node::{Leadership, Node},
     postgres::upstream::{Database, IndexGroup, Session, Statements},
+    settled::{self, Covered, SampledSource},
 };
 
 /// While nothing changes, the position is proposed this often, so that PostgreSQL can free WAL.
@@ -51,6 +52,7 @@ pub struct Stream<'a> {
     away: BTreeSet<SourceId>,
     inboxes: Vec<Arc<Inbox>>,
     sessions: Vec<(SourceId, Session)>,
+    sampled: Vec<SampledSource>,
     arrived: Arc<Notify>,
     readers: JoinSet<Result<RebuildReason>>,
 }
@@ -69,7 +71,7 @@ impl<'a> Stream<'a> {
         connections: SourceConnections,
     ) -> Result<Self> {
         let (arrived, mut readers) = (Arc::new(Notify::new()), JoinSet::new());
-        let (mut inboxes, mut sessions) = (Vec::new(), Vec::new());
+        let (mut inboxes, mut sessions, mut sampled) = (Vec::new(), Vec::new(), Vec::new());
         for connection in connections.connected {
             let source = connection.id.0;
             if !connection.session.slots_are_bounded().await? {
@@ -79,6 +81,7 @@ impl<'a> Stream<'a> {
                 tracing::info!(source, pid, "taking the slot over");
                 connection.session.terminate(pid).await?;
             }
+            sampled.push(SampledSource::new(connection.id, connection.database, connection.server.lineage));
             let start = connection.known.as_ref().map_or(Lsn::INVALID, end_of);
             let client = connection.walsender.start().await?;
             let inbox = Arc::new(Inbox::new(connection.id, start, node.config.raft.entry_bytes_max));
@@ -95,7 +98,7 @@ impl<'a> Stream<'a> {
         }
         let away = connections.away;
         tracing::info!(slot = %group.slot_name, sources = inboxes.len(), away = away.len(), "reading the change stream");
-        Ok(Self { node, leadership, database, control, group, away, inboxes, sessions, arrived, readers })
+        Ok(Self { node, leadership, database, control, group, away, inboxes, sessions, sampled, arrived, readers })
     }
 
     /// Proposes what the readers release, until an error, or until the session has to begin again.
@@ -106,13 +109,17 @@ impl<'a> Stream<'a> {
         let mut in_flight: InFlight<'_, Vec<(SourceId, Lsn)>> = None;
         let mut last_proposal = Instant::now();
         let mut tasks = self.spawn_background_tasks();
+        let covered = watch::Sender::new(Covered::new());
+        let _settling = self.serve_settled(&covered);
         loop {
-            if in_flight.is_none()
-                && let Some(entry) = self.next_entry(last_proposal)
-            {
-                last_proposal = Instant::now();
-                progress.proposals.fetch_add(1, Ordering::Relaxed);
-                in_flight = Some(Box::pin(propose(self.node, self.leadership, &**self.control, &foreign, entry)));
+            if in_flight.is_none() {
+                // Everything that was taken is applied.
+                self.publish_covered(&covered);
+                if let Some(entry) = self.next_entry(last_proposal) {
+                    last_proposal = Instant::now();
+                    progress.proposals.fetch_add(1, Ordering::Relaxed);
+                    in_flight = Some(Box::pin(propose(self.node, self.leadership, &**self.control, &foreign, entry)));
+                }
             }
             tokio::select! {
                 biased;
@@ -135,6 +142,24 @@ impl<'a> Stream<'a> {
                 },
             }
         }
+    }
+
+    /// Lets misses be final (P58). Not while a source is unreachable: what it has committed is not known.
+    fn serve_settled(&mut self, covered: &watch::Sender<Covered>) -> Option<settled::Serving<'a>> {
+        let sources = std::mem::take(&mut self.sampled);
+        let session = settled::Session { sources, state: self.node.state.clone(), covered: covered.subscribe() };
+        self.away.is_empty().then(|| self.node.settled.begin(session))
+    }
+
+    fn publish_covered(&self, covered: &watch::Sender<Covered>) {
+        let now = || self.inboxes.iter().map(|inbox| (inbox.source, inbox.backlog.lock().covered()));
+        covered.send_if_modified(|known| {
+            let has_moved = !now().eq(known.iter().map(|(source, end)| (*source, *end)));
+            if has_moved {
+                *known = now().collect();
+            }
+            has_moved
+        });
     }
 
     /// Starts the tasks that need every source and the coordinator.

@@ -40,6 +40,8 @@ const RETRY_MS_MAX: u64 = 1000;
 const MODES: [u16; 6] = [0o755, 0o750, 0o700, 0o711, 0o777, 0o1777];
 /// Share of the lookups whose caller is not root, and may be denied.
 const STRANGERS: f64 = 0.4;
+/// Share of the lookups whose misses have to be final.
+const SETTLES: f64 = 0.3;
 /// Share of the renames whose caller is not root: whether it may depends on the rule.
 const STRANGE_RENAMES: f64 = 0.2;
 /// Share of the renames that are prepared several at a time, so that the leader makes one entry of some (`Command::Prepares`).
@@ -159,6 +161,7 @@ impl Client {
         let knows_timeline =
             self.rng.random_bool(0.7) || !self.world.server.with(|postgres| postgres.standby.is_required);
         let lineage = Lineage { source: SOURCE.0, system_identifier: SYSTEM, timeline };
+        let settles = self.rng.random_bool(SETTLES);
         let request = ResolveRequest {
             timeout_ms: LOOKUP_TIMEOUT_MS,
             path_bytes: vec![path.join("/").len() as u32],
@@ -168,17 +171,25 @@ impl Client {
             callers: vec![(&caller).into()],
             caller_queries: vec![1],
             lineages: knows_timeline.then_some(lineage).into_iter().collect(),
+            settles,
             ..ResolveRequest::default()
         };
         let history = self.world.history.clone();
         let asked = history.now();
         let below = Lsn(history.acknowledged().0.saturating_sub(1));
-        let acknowledged = self.world.server.with(|postgres| postgres.timelines.committed_through(timeline, below));
+        let (mut acknowledged, shown) = self
+            .world
+            .server
+            .with(|postgres| (postgres.timelines.committed_through(timeline, below), postgres.shown_on(timeline)));
         let answer = timeout(CALL_TIMEOUT, self.resolve(replica, request)).await;
-        let Some(walk) = answer.ok().flatten() else {
+        let Some((walk, is_settled)) = answer.ok().flatten() else {
             history.failed();
             return None;
         };
+        if is_settled {
+            history.settled();
+            acknowledged = acknowledged.max(shown);
+        }
         let (timeline, acknowledged, committed) = self.world.server.with(|postgres| {
             let judged = if knows_timeline { timeline } else { postgres.timelines.now };
             let acknowledged = postgres.timelines.count_on(judged, timeline, acknowledged);
@@ -204,12 +215,13 @@ impl Client {
         Some(walk)
     }
 
-    async fn resolve(&self, replica: HostId, request: ResolveRequest) -> Option<Walk> {
+    /// The answer, and whether it shows all that PostgreSQL showed before (P58).
+    async fn resolve(&self, replica: HostId, request: ResolveRequest) -> Option<(Walk, bool)> {
         let batches = tokio_stream::once(request);
         let mut answers = self.index(replica).resolve(batches).await.ok()?.into_inner();
         let answer = answers.message().await.ok()??;
         check_outcome(answer.outcome.as_ref()).ok()?;
-        walk(&answer)
+        Some((walk(&answer)?, answer.settled))
     }
 
     async fn found(&mut self, path: Vec<String>) -> Option<DirectoryId> {

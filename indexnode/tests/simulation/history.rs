@@ -21,7 +21,7 @@ pub struct Lookup {
     pub answered: u64,
     /// The timeline whose transactions the answer is compared with.
     pub timeline: u32,
-    /// Number of transactions acknowledged before it was asked.
+    /// Number of transactions acknowledged before it was asked. If its misses are final: that PostgreSQL showed before (P58).
     pub acknowledged: usize,
     /// Number of transactions that the answer may show.
     pub committed: usize,
@@ -37,6 +37,7 @@ struct Inner {
     acknowledgements: u64,
     lookups: Vec<Lookup>,
     failed: u64,
+    settled: u64,
 }
 
 /// The history of one simulation; clones share it.
@@ -78,9 +79,19 @@ impl History {
         self.0.lock().failed += 1;
     }
 
+    /// The misses of an answer are final.
+    pub fn settled(&self) {
+        self.0.lock().settled += 1;
+    }
+
     /// All answered lookups, in the order of their answers.
     pub fn lookups(&self) -> Vec<Lookup> {
         self.0.lock().lookups.clone()
+    }
+
+    /// Number of answers whose misses are final.
+    pub fn settled_count(&self) -> u64 {
+        self.0.lock().settled
     }
 
     /// Numbers of answered lookups, of unanswered ones, and of acknowledgements.

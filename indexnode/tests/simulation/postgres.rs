@@ -144,6 +144,16 @@ impl Postgres {
         wal.partition_point(|transaction| transaction.end_lsn <= flushed)
     }
 
+    /// How many transactions of a timeline everybody sees. If commits wait for the standby: those that have returned.
+    pub fn shown_on(&self, timeline: u32) -> usize {
+        let wal = self.timelines.of(timeline);
+        if !self.standby.is_required {
+            return wal.len();
+        }
+        let flushed = self.timelines.switch_of(timeline).unwrap_or(self.standby.last_reported());
+        wal.partition_point(|transaction| transaction.end_lsn <= flushed)
+    }
+
     /// Where the next record is written.
     pub fn insert_lsn(&self) -> Lsn {
         Lsn(self.insert)

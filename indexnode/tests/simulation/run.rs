@@ -128,8 +128,9 @@ pub fn report(world: &World, booted: u64, faults: u64) -> Report {
     let (transactions, renames, epoch) =
         world.server.with(|postgres| (postgres.timelines.wal().len(), postgres.attempts.len(), postgres.group().0));
     let timeline = world.server.with(|postgres| postgres.timelines.now);
+    let settled = world.history.settled_count();
     let summary = format!(
-        "events={events} ms={} boot={booted} faults={faults} transactions={transactions} renames={renames} acknowledged={acknowledged} lookups={lookups} unanswered={unanswered} states={} epoch={epoch} timeline={timeline}",
+        "events={events} ms={} boot={booted} faults={faults} transactions={transactions} renames={renames} acknowledged={acknowledged} lookups={lookups} settled={settled} unanswered={unanswered} states={} epoch={epoch} timeline={timeline}",
         world.now_ms,
         world.states_seen()
     );

@@ -98,7 +98,7 @@ fn the_same_seed_gives_the_same_history() {
 }
 
 /// Protections that random histories prove, most within a dozen seeds.
-const FOUND_AT_RANDOM: [Failpoint; 10] = [
+const FOUND_AT_RANDOM: [Failpoint; 11] = [
     Failpoint::LookupBeforeApply,
     Failpoint::AcknowledgeBeforeFlush,
     Failpoint::ApplyTwice,
@@ -109,6 +109,7 @@ const FOUND_AT_RANDOM: [Failpoint; 10] = [
     Failpoint::PrepareBelowItself,
     Failpoint::PrepareThroughLocks,
     Failpoint::DecideByOwnRule,
+    Failpoint::SettleWithoutSample,
 ];
 
 #[test]

@@ -38,6 +38,11 @@ impl Standby {
         (self.away_ms == 0).then_some(self.reported)
     }
 
+    /// What the primary learned of its flushes before it lost its connection.
+    pub fn last_reported(&self) -> Lsn {
+        self.reported
+    }
+
     /// Loses its connection for a time.
     pub fn leave(&mut self, ms: u64) {
         self.away_ms = self.away_ms.max(ms);

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use mantle_indexnode::{
     index::{Entry, command::SourceId},
     postgres::upstream::{
-        Assigned, Assignment, ChangeStream, Database, IndexGroup, MovePhase, NewSlot, ReplicaProblem,
+        Assigned, Assignment, ChangeStream, Database, IndexGroup, MovePhase, NewSlot, ReplicaProblem, Sampler,
         Server as Identity, Session, Slot, StandbyFlush, Statements, Upstream, Walsender,
     },
     progress::RebuildProgress,
@@ -158,6 +158,12 @@ impl Upstream for Route {
             events: VecDeque::new(),
         }))
     }
+
+    async fn sampler(&self) -> Result<Box<dyn Sampler>> {
+        self.round_trip().await?;
+        let restarts = self.server.with(|postgres| postgres.restarts);
+        Ok(Box::new(Connection { route: self.clone(), restarts }))
+    }
 }
 
 /// A session for statements.
@@ -186,6 +192,13 @@ impl Connection {
         let is_alive = self.route.server.with(|postgres| postgres.restarts == self.restarts);
         ensure!(is_durable && is_alive, "the session ended in a commit");
         Ok(result)
+    }
+}
+
+#[async_trait]
+impl Sampler for Connection {
+    async fn sample(&mut self) -> Result<(Lineage, Lsn)> {
+        self.run(|postgres| (postgres.lineage(), postgres.insert_lsn())).await
     }
 }
 

@@ -16,7 +16,7 @@ pub use self::{
     parts::PartSource,
 };
 use super::{
-    locate::{Purpose, Reached, whole},
+    locate::{Purpose, Reached},
     put_object::object_path,
 };
 use crate::{
@@ -68,9 +68,7 @@ impl Gateway {
         let path = object_path(key)?;
         let Some((name, parents)) = path.split_last() else { return Err(ErrorCode::InvalidArgument.into()) };
         let reached = self.search(&call.caller, namespace, parents, Purpose::Lookup).await?;
-        if matches!(reached, Reached::Part { is_object: true, .. }) {
-            whole(reached, parents, true)?;
-        }
+        self.refuse_object(&reached, parents).await?;
         let (Reached::All(directory) | Reached::Part { deepest: directory, .. }) = reached;
         match reached {
             Reached::All(_) => self.check_put(call, &directory, name).await?,

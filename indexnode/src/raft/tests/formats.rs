@@ -129,14 +129,10 @@ fn messages_between_replicas_stay_as_they_are() {
         },
         "0a070a016310071802120201021a0d080710041a070803100718ac022001",
     );
-    check(
-        &ReadIndexRequest {
-            cluster_id: "c".to_owned(),
-            group: 2,
-            fingerprint: Some(Fingerprint { index: 300, history: 1, epoch: 4, lineage: 2, digest: 3 }),
-        },
-        "0a016310021a2008ac021101000000000000001804210200000000000000290300000000000000",
-    );
+    let fingerprint = Some(Fingerprint { index: 300, history: 1, epoch: 4, lineage: 2, digest: 3 });
+    let read_index = ReadIndexRequest { cluster_id: "c".to_owned(), group: 2, fingerprint, settles: false };
+    check(&read_index, "0a016310021a2008ac021101000000000000001804210200000000000000290300000000000000");
+    check(&ReadIndexRequest { fingerprint: None, settles: true, ..read_index }, "0a016310022001");
     check(
         &SnapshotPart { to, vote: Bytes::from_static(&[3]), data: Bytes::from_static(&[4]) },
         "0a070a0163100718021201031a0104",

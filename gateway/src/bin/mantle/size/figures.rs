@@ -48,7 +48,7 @@ figures! {
     MAX_WAL_SIZE 4.0 * GIB, "WAL between two checkpoints.", "`max_wal_size` in `patroni/config/mantle.conf`";
     MAX_SLOT_WAL_KEEP_SIZE 8.0 * GIB, "WAL kept for an index, or a standby, that is away.", "`max_slot_wal_keep_size` in `patroni/config/mantle.conf`";
     INDEX_SESSIONS 6.0, "Sessions of an index group's leader on a node; on Citus also those that reach it through the coordinator.", "`tests/cluster/test_sizing.py`: 4";
-    INDEX_WALSENDERS 1.0, "Walsenders of an index group.", "one slot a node";
+    INDEX_WALSENDERS 2.0, "Walsenders of an index group.", "its leader reads a slot, and samples the position (P58)";
     SPARE_WALSENDERS 6.0, "Walsenders for base backups, a new standby, and moves of shards.", "two, one and three at a time";
     PATRONI_SESSIONS 4.0, "Sessions of Patroni: heartbeat, REST, Citus, and one of another server.", "`tests/cluster/test_sizing.py`: 3";
     RESERVED_SESSIONS 23.0, "Ten for analysts and imports, ten for DBAs and monitoring, three of `superuser_reserved_connections`.", "a choice";
