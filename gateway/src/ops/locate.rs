@@ -89,8 +89,9 @@ impl Gateway {
         components: &[&str],
         purpose: Purpose,
     ) -> Result<Reached> {
-        let mut found = self.search_many(caller, namespace, &[components], purpose).await?;
-        found.pop().unwrap_or_else(|| Err(ErrorCode::Internal.into()))
+        let (start, mut answers) = self.ask_index(caller, namespace, &[components], purpose).await?;
+        let answer = answers.pop().ok_or(ErrorCode::Internal)?;
+        self.reached(caller, namespace, components, &start, answer).await
     }
 
     /// Resolves several paths with one RPC.
@@ -101,25 +102,51 @@ impl Gateway {
         paths: &[&[&str]],
         purpose: Purpose,
     ) -> Result<Vec<Result<Reached>>> {
+        let (start, answers) = self.ask_index(caller, namespace, paths, purpose).await?;
+        let paths = paths.iter().zip(answers);
+        let reached = paths.map(|(path, answer)| self.reached(caller, namespace, path, &start, answer));
+        Ok(join_all(reached).await)
+    }
+
+    /// The index's answers, one for each path; `None` if there is no index.
+    async fn ask_index(
+        &self,
+        caller: &Caller,
+        namespace: &str,
+        paths: &[&[&str]],
+        purpose: Purpose,
+    ) -> Result<(ResolutionStart, Vec<Option<Resolution>>)> {
         let (name, asker): (Arc<str>, _) = (namespace.into(), Arc::new(caller.clone()));
         let query = |path: &&[&str]| Query::new(name.clone(), path.iter().copied(), asker.clone());
-        let (start, answers) = match self.index.resolve(namespace, paths.iter().map(query).collect()).await {
-            Ok((start, answers)) => (start, answers.into_iter().map(Some).collect()),
+        match self.index.resolve(namespace, paths.iter().map(query).collect()).await {
+            Ok((start, answers)) => Ok((start, answers.into_iter().map(Some).collect())),
             Err(e) if is_without_index(&e) && purpose == Purpose::Lookup => {
-                (self.index.resolution_start(namespace).await?, vec![None; paths.len()])
+                Ok((self.index.resolution_start(namespace).await?, vec![None; paths.len()]))
             }
-            Err(e) => return Err(e),
-        };
-        let reached = paths.iter().zip(answers).map(async |(path, answer)| match answer {
+            Err(e) => Err(e),
+        }
+    }
+
+    /// How far a path exists, by the index's answer or by PostgreSQL. PostgreSQL is asked rarely, and in a future of its own:
+    /// each request would make room for it otherwise.
+    async fn reached(
+        &self,
+        caller: &Caller,
+        namespace: &str,
+        path: &[&str],
+        start: &ResolutionStart,
+        answer: Option<Resolution>,
+    ) -> Result<Reached> {
+        let crosses_lock = match answer {
             Some(found) if !found.crossed_lock && is_final(&found) => {
                 found.outcome?;
-                Ok(Reached::All(self.located(&start, found.ns, found.id, found.permission)))
+                return Ok(Reached::All(self.located(start, found.ns, found.id, found.permission)));
             }
-            Some(resolution) => self.search_database(caller, namespace, path, resolution.crossed_lock).await,
+            Some(resolution) => resolution.crossed_lock,
             // Without the index no one knows which directories are being renamed.
-            None => self.search_database(caller, namespace, path, true).await,
-        });
-        Ok(join_all(reached).await)
+            None => true,
+        };
+        Box::pin(self.search_database(caller, namespace, path, crosses_lock)).await
     }
 
     /// `crosses_lock`: a directory on the path may be in the middle of a rename.
