@@ -11,6 +11,10 @@ use tokio::{
 };
 use tracing_subscriber::EnvFilter;
 
+/// A request allocates some hundred times, and glibc's heap took a sixth of the processor time of a HEAD.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Serves S3 and the native REST API of Mantle.
 #[derive(Parser)]
 #[command(version)]
@@ -44,6 +48,9 @@ fn main() -> anyhow::Result<()> {
         println!("{}: valid", arguments.config.display());
         return Ok(());
     }
+    // The allocator gives each thread a heap of its own. In huge pages, 32 blocking threads took 90 MB, and a PUT took a
+    // third more processor time, since 2 MB are cleared whenever such a thread begins. A kernel without them is fine.
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
     let runtime = Builder::new_multi_thread().worker_threads(config.threads).enable_all().build()?;
     runtime.block_on(run(&config))
 }

@@ -1,11 +1,15 @@
-//! The objects' bytes: files in a local directory, through `object_store`. Invariant: bytes are durable before metadata
-//! names them, and are removed only when no metadata names them any more. A locator is used once, so bytes are never
-//! overwritten.
+//! The objects' bytes: files in a local directory. Large ones are written, and all are listed and removed, through
+//! `object_store`; it would take four blocking threads in turn to read a small one, so reading is in `read`. Invariant:
+//! bytes are durable before metadata names them, and are removed only when no metadata names them any more. A locator is
+//! used once, so bytes are never overwritten.
 
 mod digest;
+mod read;
 mod staged;
+mod write;
 
 use std::{
+    io,
     ops::Range,
     path::{Path, PathBuf},
     sync::Arc,
@@ -15,14 +19,16 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, TryStreamExt, stream::BoxStream};
 use mantle_types::{ErrorCode, Result};
-use object_store::{
-    GetOptions, GetRange, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload, local::LocalFileSystem,
-};
+use object_store::{MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload, local::LocalFileSystem};
+use tokio::task::spawn_blocking;
 use uuid::Uuid;
 
-pub use self::digest::{
-    Algorithm, Checksum, ChecksumKind, Checksums, Expected, KEPT_AS, Mismatch, OWN_CHECKSUM, Trailer,
-    checksum_of_parts, etag_of_parts, has_own_checksum,
+pub use self::{
+    digest::{
+        Algorithm, Checksum, ChecksumKind, Checksums, Expected, KEPT_AS, Mismatch, OWN_CHECKSUM, Trailer,
+        checksum_of_parts, etag_of_parts, has_own_checksum,
+    },
+    read::Content,
 };
 
 /// Larger objects are written in pieces of this size.
@@ -82,18 +88,24 @@ impl From<object_store::Error> for UploadError {
     }
 }
 
-fn failed(cause: &object_store::Error) -> mantle_types::Error {
+impl From<io::Error> for UploadError {
+    fn from(cause: io::Error) -> Self {
+        Self::Store(failed(&cause))
+    }
+}
+
+fn failed(cause: &(dyn std::error::Error + 'static)) -> mantle_types::Error {
     if is_full(cause) {
-        tracing::warn!(%cause, "the data store is full");
+        tracing::warn!(cause, "the data store is full");
         return ErrorCode::StorageFull.into();
     }
-    tracing::error!(%cause, "the data store failed");
+    tracing::error!(cause, "the data store failed");
     ErrorCode::Internal.into()
 }
 
 /// Whether a write failed for want of space, or of the space that this user may take.
 fn is_full(cause: &(dyn std::error::Error + 'static)) -> bool {
-    use std::io::{Error, ErrorKind};
+    use io::{Error, ErrorKind};
     let mut kinds = anyhow::Chain::new(cause).filter_map(|cause| cause.downcast_ref::<Error>().map(Error::kind));
     kinds.any(|kind| matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
 }
@@ -165,7 +177,9 @@ impl DataStore {
             }
             (Ok(_), None) => {
                 written = Written::now();
-                self.store.put(&path, PutPayload::from(piece.freeze())).await?;
+                let path = self.file_of(&path);
+                let done = spawn_blocking(move || write::write_new(&path, &piece)).await;
+                done.unwrap_or_else(|panic| Err(io::Error::other(panic)))?;
             }
             (Err(_), Some(mut parts)) => {
                 if let Err(cause) = parts.abort().await {
@@ -177,18 +191,14 @@ impl DataStore {
         checked.map(|checksums| Stored { locator, size, checksums, written })
     }
 
-    /// Reads a range; `None` when the bytes are gone.
-    pub async fn get(
-        &self,
-        locator: &str,
-        range: Range<u64>,
-    ) -> Result<Option<BoxStream<'static, object_store::Result<Bytes>>>> {
-        let options = GetOptions { range: Some(GetRange::Bounded(range)), ..GetOptions::default() };
-        match self.store.get_opts(&path_of(locator)?, options).await {
-            Ok(found) => Ok(Some(found.into_stream())),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(cause) => Err(failed(&cause)),
-        }
+    fn file_of(&self, path: &object_store::path::Path) -> PathBuf {
+        self.folder.join(path.as_ref())
+    }
+
+    /// Reads a range that is not empty; `None` when the bytes are gone. `internal` if they end before the range does.
+    pub async fn get(&self, locator: &str, range: Range<u64>) -> Result<Option<Content>> {
+        let path = self.file_of(&path_of(locator)?);
+        read::read(path, range).await.map_err(|cause| failed(&cause))
     }
 
     /// Removes bytes that no metadata names. If that fails, the sweeper removes them later.
@@ -203,8 +213,8 @@ impl DataStore {
     /// Removes what uploads left that ended in their middle, if it was last written before then; returns how many files.
     pub async fn remove_unfinished(&self, before: SystemTime) -> Result<u64> {
         let objects = self.folder.join(OBJECTS);
-        let removed = tokio::task::spawn_blocking(move || staged::remove(&objects, before)).await;
-        removed.unwrap_or_else(|panic| Err(std::io::Error::other(panic))).map_err(|cause| {
+        let removed = spawn_blocking(move || staged::remove(&objects, before)).await;
+        removed.unwrap_or_else(|panic| Err(io::Error::other(panic))).map_err(|cause| {
             tracing::error!(%cause, "cannot remove what unfinished uploads left");
             ErrorCode::Internal.into()
         })

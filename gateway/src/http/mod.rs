@@ -69,6 +69,7 @@ pub async fn serve(config: &Config, stop: impl Future<Output = ()> + Send + 'sta
     let router = router(config, gateway.clone(), credentials)?;
     let mut background = spawn_background_tasks(&gateway);
     background.spawn(probes::serve(probes_listener, gateway.clone()));
+    background.spawn(probes::keep_metrics());
     if let Some(https) = https.clone() {
         background.spawn(https.watch());
     }

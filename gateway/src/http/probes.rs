@@ -1,6 +1,9 @@
 //! Probes and metrics, on an address of their own: who may ask for objects need not see what the service knows of itself.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -31,6 +34,9 @@ const OTHER_VERBS: &[&str] = &["complete_multipart_upload", "not_offered", "prob
 /// The codes that alerts look for.
 const CODES: [u16; 3] = [200, 500, 503];
 
+/// How often values of histograms are sorted into buckets; until then each takes eight bytes.
+const UPKEEP: Duration = Duration::from_secs(5);
+
 static METRICS: OnceLock<PrometheusHandle> = OnceLock::new();
 
 /// Installs the recorder, once per process.
@@ -45,6 +51,16 @@ pub fn install_metrics() -> anyhow::Result<()> {
         begin_series();
     }
     Ok(())
+}
+
+/// Sorts the values of histograms into their buckets, so that they do not pile up where no one asks for metrics. Never
+/// returns.
+pub async fn keep_metrics() {
+    let mut ticks = tokio::time::interval(UPKEEP);
+    loop {
+        ticks.tick().await;
+        METRICS.get().inspect(|metrics| metrics.run_upkeep());
+    }
 }
 
 /// Serves `/livez`, `/readyz` and `/metrics`. Never returns.

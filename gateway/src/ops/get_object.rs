@@ -3,12 +3,12 @@
 use mantle_types::{Error, ErrorCode, Result};
 
 use super::{
-    object_bytes::ByteStream,
     restarts::RESTARTS_MAX,
     stat::{Found, Naming},
 };
 use crate::{
     app::{Call, Gateway},
+    data::Content,
     store::{Entry, PartOfObject, UploadId},
 };
 
@@ -56,13 +56,13 @@ impl Gateway {
         key: &str,
         part: Option<u32>,
         select: impl Fn(&Entry, Option<&PartOfObject>) -> Result<(std::ops::Range<u64>, T), E>,
-    ) -> Result<(Entry, T, ByteStream), E> {
+    ) -> Result<(Entry, T, Content), E> {
         for _ in 0..RESTARTS_MAX {
             let entry = self.head_object(call, namespace, key).await?;
             let place = self.part_of_object(&entry, part).await?;
             let (range, selected) = select(&entry, place.as_ref())?;
             if entry.is_directory() || entry.locator.is_some() && range.is_empty() {
-                return Ok((entry, selected, Box::pin(futures::stream::empty())));
+                return Ok((entry, selected, Content::empty()));
             }
             let Some(locator) = &entry.locator else { return Err(E::from(ErrorCode::NoData.into())) };
             match self.read_bytes(locator, range).await? {

@@ -92,8 +92,9 @@ impl Gateway {
         components: &[&str],
         purpose: Purpose,
     ) -> Result<Reached> {
-        let mut found = self.search_many(caller, namespace, &[components], purpose).await?;
-        found.pop().unwrap_or_else(|| Err(ErrorCode::Internal.into()))
+        let mut answers = self.ask_index(caller, namespace, &[components], purpose).await?;
+        let answer = answers.pop().ok_or(ErrorCode::Internal)?;
+        self.reached(caller, namespace, components, answer).await
     }
 
     /// Resolves several paths with one RPC.
@@ -104,6 +105,19 @@ impl Gateway {
         paths: &[&[&str]],
         purpose: Purpose,
     ) -> Result<Vec<Result<Reached>>> {
+        let answers = self.ask_index(caller, namespace, paths, purpose).await?;
+        let reached = paths.iter().zip(answers).map(|(path, answer)| self.reached(caller, namespace, path, answer));
+        Ok(join_all(reached).await)
+    }
+
+    /// The index's answers, one for each path; `None` if there is no index. A miss is looked up again until it is final.
+    async fn ask_index(
+        &self,
+        caller: &Caller,
+        namespace: &str,
+        paths: &[&[&str]],
+        purpose: Purpose,
+    ) -> Result<Vec<Option<Found>>> {
         let (name, asker): (Arc<str>, _) = (namespace.into(), Arc::new(caller.clone()));
         let query = |path: &&[&str]| Query::new(name.clone(), path.iter().copied(), asker.clone());
         let mut answers: Vec<Option<Found>> =
@@ -113,13 +127,25 @@ impl Gateway {
                 Err(e) => return Err(e),
             };
         self.settle_misses(namespace, &mut answers, |at| query(&paths[at])).await;
-        let reached = paths.iter().zip(answers).map(async |(path, answer)| match answer {
-            Some((start, found)) if !found.crossed_lock && is_final(&found) => self.reached(&start, found),
-            Some((_, found)) => self.search_database(caller, namespace, path, found.crossed_lock).await,
+        Ok(answers)
+    }
+
+    /// How far a path exists, by the index's answer or by PostgreSQL. PostgreSQL is asked rarely, and in a future of its own:
+    /// each request would make room for it otherwise.
+    async fn reached(
+        &self,
+        caller: &Caller,
+        namespace: &str,
+        path: &[&str],
+        answer: Option<Found>,
+    ) -> Result<Reached> {
+        let crosses_lock = match answer {
+            Some((start, found)) if !found.crossed_lock && is_final(&found) => return self.found(&start, found),
+            Some((_, found)) => found.crossed_lock,
             // Without the index no one knows which directories are being renamed.
-            None => self.search_database(caller, namespace, path, true).await,
-        });
-        Ok(join_all(reached).await)
+            None => true,
+        };
+        Box::pin(self.search_database(caller, namespace, path, crosses_lock)).await
     }
 
     /// Looks up again what the index did not find, and waits for an answer that is final.
@@ -141,7 +167,7 @@ impl Gateway {
     }
 
     /// What a final answer of the index says.
-    fn reached(&self, start: &ResolutionStart, found: Resolution) -> Result<Reached> {
+    fn found(&self, start: &ResolutionStart, found: Resolution) -> Result<Reached> {
         let parent = found.parent_id.sole_partition();
         let directory = self.located(start, found.ns, found.id, parent, found.permission);
         if is_miss(&found) {

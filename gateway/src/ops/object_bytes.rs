@@ -1,47 +1,44 @@
 //! Reads an object's bytes. A locator names one file, or the manifest of an upload, whose extents are read one after the
 //! other, a page of them at a time.
 
-use std::{collections::VecDeque, ops::Range, sync::Arc};
+use std::{collections::VecDeque, io, ops::Range, sync::Arc};
 
-use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt, stream, stream::BoxStream};
+use futures::{StreamExt, TryStreamExt, stream};
 use mantle_types::{Error, ErrorCode, Result};
 
 use crate::{
     app::Gateway,
-    data::DataStore,
+    data::{Content, DataStore},
     store::{Extent, Store, UploadId},
 };
-
-/// Bytes as they are sent to a client.
-pub type ByteStream = BoxStream<'static, object_store::Result<Bytes>>;
 
 /// Most extents that a read keeps in memory.
 const PAGE_EXTENTS: usize = 1000;
 
 impl Gateway {
     /// A range of the bytes that a locator names, which is not empty; `None` when they are gone.
-    pub(super) async fn read_bytes(&self, locator: &str, range: Range<u64>) -> Result<Option<ByteStream>> {
+    pub(super) async fn read_bytes(&self, locator: &str, range: Range<u64>) -> Result<Option<Content>> {
         let Some(manifest) = UploadId::of_manifest(locator) else { return self.data.get(locator, range).await };
         let mut reader =
             Reader { store: self.store.clone(), data: self.data.clone(), manifest, rest: range, page: VecDeque::new() };
         // The first extent is opened here: a client gets an error before any byte, or the bytes.
-        let Some(first) = reader.open_next().await? else { return Ok(None) };
+        let Some(Content { first, rest }) = reader.open_next().await? else { return Ok(None) };
         let others = stream::try_unfold(reader, async |mut reader| {
             if reader.is_at_end() {
                 return Ok(None);
             }
             let next = reader.open_next().await.and_then(|next| next.ok_or_else(|| ErrorCode::BytesMissing.into()));
-            next.map(|next| Some((next, reader))).map_err(broken)
+            next.map(|next| Some((next.into_stream(), reader))).map_err(broken)
         });
-        Ok(Some(first.chain(others.try_flatten()).boxed()))
+        let rest = stream::iter(rest).flatten().chain(others.try_flatten());
+        Ok(Some(Content { first, rest: Some(rest.boxed()) }))
     }
 }
 
 /// A read that ends before its end: the connection is closed, and the client sees that bytes are missing.
-fn broken(error: Error) -> object_store::Error {
+fn broken(error: Error) -> io::Error {
     tracing::error!(%error, "a read broke off");
-    object_store::Error::Generic { store: "manifest", source: Box::new(error) }
+    io::Error::other(error)
 }
 
 struct Reader {
@@ -59,7 +56,7 @@ impl Reader {
     }
 
     /// The bytes of the next extent; `None` if they are gone.
-    async fn open_next(&mut self) -> Result<Option<ByteStream>> {
+    async fn open_next(&mut self) -> Result<Option<Content>> {
         if self.page.is_empty() {
             self.page = self.store.extents_between(self.manifest, self.rest.clone(), PAGE_EXTENTS).await?.into();
             self.rest.start += self.page.iter().map(|extent| extent.length).sum::<u64>();

@@ -89,7 +89,7 @@ fn first(answers: impl Iterator<Item = Result<Option<Entry>>>) -> Result<Option<
 
 /// The answers of `mantle.stat` and `mantle.stat_local`, by their numbers.
 pub fn by_place(rows: &[Row], places: usize) -> Vec<Result<Option<Entry>>> {
-    let mut answers: Vec<Result<Option<Entry>>> = vec![Err(ErrorCode::Internal.into()); places];
+    let mut answers: Vec<Option<Result<Option<Entry>>>> = vec![None; places];
     if rows.len() != places {
         tracing::error!(asked = places, answered = rows.len(), "stat answered another number of rows");
     }
@@ -97,10 +97,10 @@ pub fn by_place(rows: &[Row], places: usize) -> Vec<Result<Option<Entry>>> {
         let Ok(record) = row.field::<Record<'_>>(0) else { continue };
         let place = record.field::<i32>(0).ok().and_then(|ord| usize::try_from(ord).ok()?.checked_sub(1));
         if let Some(answer) = place.and_then(|place| answers.get_mut(place)) {
-            *answer = entry(&record);
+            *answer = Some(entry(&record));
         }
     }
-    answers
+    answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(ErrorCode::Internal.into()))).collect()
 }
 
 /// The entry of a row: its number, its code, and the entry's columns.

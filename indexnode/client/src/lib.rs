@@ -180,7 +180,7 @@ impl IndexClient {
 
     async fn resolve_part(&self, lookup: Lookup) -> Result<Resolutions> {
         let (lookup, begun) = (Arc::new(lookup), Instant::now());
-        let mut last = Error::from(ErrorCode::IndexUnavailable);
+        let mut last = None;
         let (start, mut asked) = (self.shared.next.fetch_add(1, Ordering::Relaxed), Vec::new());
         while let Some((at, replica)) = self.preferred(start, &asked) {
             // The clock is read once in a lookup that meets no failure.
@@ -201,10 +201,11 @@ impl IndexClient {
                 Err(e) if e.code() == ErrorCode::StaleEpoch && answer.epoch >= Some(lookup.context.epoch) => {
                     return Err(e);
                 }
-                Err(e) => last = e,
+                Err(e) => last = Some(e),
             }
             asked.push(at);
         }
+        let last = last.unwrap_or_else(|| ErrorCode::IndexUnavailable.into());
         if last.code() == ErrorCode::UnknownGroup {
             return Err(last);
         }

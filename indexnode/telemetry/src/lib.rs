@@ -22,10 +22,10 @@ use opentelemetry_http::{HeaderExtractor, HeaderInjector};
 use opentelemetry_otlp::{SpanExporter, WithTonicConfig};
 use opentelemetry_sdk::{Resource, propagation::TraceContextPropagator, trace::SdkTracerProvider};
 use tonic::{Request, Status, metadata::MetadataMap, service::Interceptor};
-use tracing::{Span, level_filters::LevelFilter};
+use tracing::{Span, Subscriber, level_filters::LevelFilter};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use tracing_subscriber::{
-    EnvFilter, Layer as _, filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+    EnvFilter, Layer, filter::Targets, layer::SubscriberExt as _, registry::LookupSpan, util::SubscriberInitExt as _,
 };
 
 /// Target of all spans; their level is `debug`. (`RUST_LOG=mantle_trace=debug` shows them in the log too.)
@@ -57,8 +57,14 @@ impl Telemetry {
             let filter = Targets::new().with_target(TARGET, LevelFilter::DEBUG);
             tracing_opentelemetry::layer().with_tracer(provider.tracer(service)).with_filter(filter)
         });
-        let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(has_colors).with_filter(log);
-        tracing_subscriber::registry().with(spans).with(log).try_init().context("the log")?;
+        // Two subscribers, and not one with an optional layer: that one has no filter, and so lets every span of other
+        // crates be made that has a level of the log.
+        let registry = tracing_subscriber::registry();
+        match spans {
+            Some(spans) => registry.with(spans).with(written(log, has_colors)).try_init(),
+            None => registry.with(written(log, has_colors)).try_init(),
+        }
+        .context("the log")?;
         if provider.is_some() {
             global::set_text_map_propagator(TraceContextPropagator::new());
         }
@@ -73,6 +79,14 @@ impl Telemetry {
             tracing::warn!(%error, "the last spans were not sent");
         }
     }
+}
+
+/// The log, on standard error.
+fn written<S>(filter: EnvFilter, has_colors: bool) -> impl Layer<S>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(has_colors).with_filter(filter)
 }
 
 fn provider(service: &'static str) -> Result<SdkTracerProvider> {

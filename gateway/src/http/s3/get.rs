@@ -10,7 +10,7 @@ use http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use mantle_types::{Error, ErrorCode};
 use s3s::{
     S3Error, S3ErrorCode, S3Response,
-    dto::{ChecksumMode, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, StreamingBlob},
+    dto::{GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, StreamingBlob},
 };
 
 use super::{
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     app::Call,
-    data::{Checksum, has_own_checksum},
+    data::{Checksum, Content, has_own_checksum},
     store::{Entry, PartOfObject},
 };
 
@@ -143,14 +143,8 @@ macro_rules! override_headers {
 
 /// The checksum is told to clients that ask for it, and only with what it is the checksum of: the whole object, or a part
 /// of its upload.
-fn add_checksum(
-    headers: &mut HeaderMap,
-    entry: &Entry,
-    part: Option<&PartOfObject>,
-    mode: Option<&ChecksumMode>,
-    is_range: bool,
-) {
-    let kept = Checksum::kept_in(entry.user_metadata.as_ref()).filter(|_| mode.is_some());
+fn add_checksum(headers: &mut HeaderMap, entry: &Entry, part: Option<&PartOfObject>, is_asked: bool, is_range: bool) {
+    let kept = if is_asked { Checksum::kept_in(entry.user_metadata.as_ref()) } else { None };
     let Some(mut kept) = kept.filter(|_| part.is_some() || !is_range) else { return };
     if part.is_some() && has_own_checksum(entry.user_metadata.as_ref()) {
         return;
@@ -163,7 +157,53 @@ fn add_checksum(
     headers.extend(told);
 }
 
+/// Bucket and key.
+type Target<'a> = (&'a str, &'a str);
+
 impl S3Operations {
+    /// What HeadObject answers: with the headers that `s3s` has no fields for. `with_checksum`: the client asked for it.
+    pub(super) async fn head(
+        &self,
+        call: &Call,
+        (bucket, key): Target<'_>,
+        conditions: &Conditions,
+        with_checksum: bool,
+    ) -> Result<(HeadObjectOutput, HeaderMap), Refusal> {
+        let entry = self.gateway.head_object(call, bucket, key).await?;
+        let part = self.gateway.part_of_object(&entry, conditions.part()).await;
+        let part = part.map_err(|error| of_read(error.into(), conditions))?;
+        let (bytes, content_range) = select(&entry, part.as_ref(), conditions)?;
+        let is_part = content_range.is_some();
+        let (mut output, mut headers) = describe(&entry, &bytes, content_range);
+        output.parts_count = part.as_ref().map(|part| part.parts as i32);
+        add_checksum(&mut headers, &entry, part.as_ref(), with_checksum, is_part);
+        Ok((output, headers))
+    }
+
+    /// What GetObject answers: as HeadObject, and the bytes.
+    pub(super) async fn get(
+        &self,
+        call: &Call,
+        (bucket, key): Target<'_>,
+        conditions: &Conditions,
+        with_checksum: bool,
+    ) -> Result<(HeadObjectOutput, HeaderMap, Content), Refusal> {
+        let choose = |entry: &Entry, part: Option<&PartOfObject>| {
+            let (bytes, header) = select(entry, part, conditions)?;
+            Ok::<_, Refusal>((bytes.clone(), (bytes, header, part.cloned())))
+        };
+        let (entry, (bytes, content_range, part), content) = self
+            .gateway
+            .get_object(call, bucket, key, conditions.part(), choose)
+            .await
+            .map_err(|refusal| of_read(refusal, conditions))?;
+        let is_part = content_range.is_some();
+        let (mut output, mut headers) = describe(&entry, &bytes, content_range);
+        output.parts_count = part.as_ref().map(|part| part.parts as i32);
+        add_checksum(&mut headers, &entry, part.as_ref(), with_checksum, is_part);
+        Ok((output, headers, content))
+    }
+
     pub(super) async fn head_object(
         &self,
         call: &Call,
@@ -171,15 +211,9 @@ impl S3Operations {
         extensions: Extensions,
     ) -> Answer<HeadObjectOutput> {
         let conditions = extensions.get::<Conditions>().cloned().unwrap_or_default();
-        let entry = self.gateway.head_object(call, &input.bucket, &input.key).await?;
-        let part = self.gateway.part_of_object(&entry, conditions.part()).await;
-        let part = part.map_err(|error| of_read(error.into(), &conditions))?;
-        let (bytes, content_range) = select(&entry, part.as_ref(), &conditions)?;
-        let is_part = content_range.is_some();
-        let (mut output, mut headers) = describe(&entry, &bytes, content_range);
+        let target = (&*input.bucket, &*input.key);
+        let (mut output, headers) = self.head(call, target, &conditions, input.checksum_mode.is_some()).await?;
         override_headers!(output, input);
-        output.parts_count = part.as_ref().map(|part| part.parts as i32);
-        add_checksum(&mut headers, &entry, part.as_ref(), input.checksum_mode.as_ref(), is_part);
         Ok(S3Response::with_headers(output, headers))
     }
 
@@ -190,21 +224,11 @@ impl S3Operations {
         extensions: Extensions,
     ) -> Answer<GetObjectOutput> {
         let conditions = extensions.get::<Conditions>().cloned().unwrap_or_default();
-        let choose = |entry: &Entry, part: Option<&PartOfObject>| {
-            let (bytes, header) = select(entry, part, &conditions)?;
-            Ok::<_, Refusal>((bytes.clone(), (bytes, header, part.cloned())))
-        };
-        let (entry, (bytes, content_range, part), stream) = self
-            .gateway
-            .get_object(call, &input.bucket, &input.key, conditions.part(), choose)
-            .await
-            .map_err(|refusal| of_read(refusal, &conditions))?;
-        let is_part = content_range.is_some();
-        let (mut head, mut headers) = describe(&entry, &bytes, content_range);
+        let target = (&*input.bucket, &*input.key);
+        let (mut head, headers, content) = self.get(call, target, &conditions, input.checksum_mode.is_some()).await?;
         override_headers!(head, input);
-        add_checksum(&mut headers, &entry, part.as_ref(), input.checksum_mode.as_ref(), is_part);
         let output = GetObjectOutput {
-            body: Some(StreamingBlob::wrap(SyncStream(parking_lot::Mutex::new(stream)))),
+            body: Some(StreamingBlob::wrap(SyncStream(parking_lot::Mutex::new(content.into_stream())))),
             accept_ranges: head.accept_ranges,
             cache_control: head.cache_control,
             content_disposition: head.content_disposition,
@@ -217,7 +241,7 @@ impl S3Operations {
             expires: head.expires,
             last_modified: head.last_modified,
             metadata: head.metadata,
-            parts_count: part.map(|part| part.parts as i32),
+            parts_count: head.parts_count,
             ..GetObjectOutput::default()
         };
         Ok(S3Response::with_headers(output, headers))

@@ -25,6 +25,7 @@ mod multipart;
 mod operation;
 #[cfg(any(test, fuzzing))]
 pub mod parsers;
+mod plain;
 mod presigned;
 mod put;
 mod rename;

@@ -22,7 +22,7 @@ use super::{
     framing::Framing,
     multipart::Target,
     operation::{self, Level, Operation, level},
-    unset,
+    plain, unset,
 };
 use crate::{
     app::Call,
@@ -173,6 +173,15 @@ impl Route {
             let body = std::mem::take(&mut request.input);
             let document = self.elements(operation, &request, body).await?;
             return self.own(operation.name, call, &request, &conditions, &document).await.map_err(refused);
+        }
+        if plain::is_plain(operation, &request) {
+            let call = context.call(caller.clone()).map_err(|error| refused(error.into()))?;
+            let answer = self.operations.plain_read(&call, operation, &request, &conditions).await;
+            match answer.map_err(refused) {
+                Ok(Some(answer)) => return Ok(answer),
+                Ok(None) => {}
+                Err(error) => return with_condition(error, &conditions),
+            }
         }
         let S3Request { mut input, method, uri, mut headers, mut extensions, .. } = request;
         if let Some(elements) = operation.document() {

@@ -144,7 +144,8 @@ impl Gateway {
         let expected = Expected { kept: Some(algorithm), ..Expected::default() };
         let mut hashers = expected.hashers();
         if !range.is_empty() {
-            let Some(mut bytes) = self.read_bytes(locator, range).await? else { return Ok(None) };
+            let Some(content) = self.read_bytes(locator, range).await? else { return Ok(None) };
+            let mut bytes = content.into_stream();
             while let Some(chunk) = bytes.next().await {
                 hashers.update(&chunk.map_err(|cause| {
                     tracing::error!(%cause, locator, "cannot read the source of a part");
