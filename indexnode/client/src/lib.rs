@@ -22,6 +22,7 @@
 //! ```
 
 mod answer;
+mod await_stream;
 mod batch;
 mod convert;
 mod leader;
@@ -94,7 +95,8 @@ impl Shared {
 /// Calls a method of the leader. `$message` makes the request of each attempt from the attempt's time limit.
 macro_rules! call_leader {
     ($client:expr, $deadline:expr, $method:ident, $message:expr) => {
-        $client.shared.leader.call($deadline, |mut stub, limit| {
+        $client.shared.leader.call($deadline, |replica, limit| {
+            let mut stub = replica.stub();
             let mut request = tonic::Request::new($message(limit));
             request.set_timeout(limit);
             async move { stub.$method(request).await.map(tonic::Response::into_inner) }
@@ -245,8 +247,18 @@ impl IndexClient {
         let (deadline, group) = (Instant::now() + timeout, self.group().0);
         let message =
             |limit| proto::AwaitRequest { what: Some(what.clone()), timeout_ms: milliseconds(limit), source, group };
-        // The method's name is a keyword, so the generator renamed it.
-        match call_leader!(self, deadline, r#await, message).await {
+        // A trace goes with a call.
+        let is_traced = mantle_telemetry::is_traced();
+        let send = |replica: Arc<Replica>, limit| {
+            let message = message(limit);
+            async move {
+                match is_traced {
+                    true => await_stream::call(replica.stub(), message, limit).await,
+                    false => replica.awaits.wait(replica.stub(), message, limit).await,
+                }
+            }
+        };
+        match self.shared.leader.call(deadline, send).await {
             Err(e) if e.code() == ErrorCode::IndexUnavailable => Err(Error::new(
                 ErrorCode::AwaitTimeout,
                 format!("the change is committed, but no index leader confirmed it in time ({})", e.detail()),

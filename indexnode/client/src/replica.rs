@@ -21,6 +21,7 @@ use tower::service_fn;
 
 use crate::{
     Stub,
+    await_stream::AwaitStream,
     convert::{check_outcome, milliseconds},
     lookup_stream::{Answer, LookupStream},
     model::{Lookup, Status},
@@ -62,6 +63,7 @@ pub(crate) struct Replica {
     pub(crate) tls: Option<Tls>,
     stub: Stub,
     lookups: LookupStream,
+    pub(crate) awaits: AwaitStream,
     pending: AtomicUsize,
     /// Until when to avoid the replica. Every lookup reads only the flag, unless it is set.
     avoid_until: Mutex<Option<Instant>>,
@@ -96,6 +98,7 @@ impl Replica {
             address,
             group,
             tls,
+            awaits: AwaitStream::new(stub.clone()),
             stub,
             lookups,
             pending: AtomicUsize::new(0),
