@@ -2,9 +2,9 @@
 //!
 //! Invariant: a call ends within its time limit, whatever the replicas do; each failure is one row of the error table.
 //!
-//! Lookups go to the replica with the fewest waiting lookups, because all replicas are linearizable. Without load that is the
-//! leader, which answers without asking another replica; under load they go to all. Lookups that arrive while RPCs to the
-//! chosen replica are in flight share the next one, without a timer. Other calls follow the leader.
+//! All replicas are linearizable. Lookups go to the leader, which answers without asking another replica, until some wait
+//! there; then to the replica with the fewest, so under load they go to all. Lookups that arrive while RPCs to the chosen
+//! replica are in flight share the next one, without a timer. Other calls follow the leader.
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -62,6 +62,9 @@ use crate::{leader::LeaderTracker, proto::directories_request::What, replica::Re
 pub const RESOLVE_QUERIES_MAX: usize = 1024;
 /// Default time limit of a lookup over all replicas; see [`IndexClient::with_resolve_timeout`].
 pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// So many paths that wait at a replica count as none. They are a batch, or two, that the leader answers in less time than
+/// another replica takes to ask it.
+const WAITING_FEW: usize = 16;
 /// Shortest time limit of an attempt at one replica.
 const ATTEMPT_TIMEOUT_MIN: Duration = Duration::from_millis(250);
 /// Time limit of a call to the leader that has none of its own.
@@ -202,13 +205,14 @@ impl IndexClient {
         Err(Error::new(ErrorCode::IndexUnavailable, format!("no index replica answers ({})", last.detail())))
     }
 
-    /// The replica to try next, of those not asked yet: the one with the fewest waiting lookups; of equals the leader, then in
-    /// turn. Replicas that failed recently come last.
+    /// The replica to try next, of those not asked yet: the one with the fewest waiting paths, by steps of [`WAITING_FEW`]; of
+    /// equals the leader, then in turn. Replicas that failed recently come last.
     fn preferred(&self, start: usize, asked: &[usize]) -> Option<(usize, &Replica)> {
         let replicas = &self.shared.replicas;
         let in_turn = (0..replicas.len()).map(|i| (start.wrapping_add(i)) % replicas.len());
         let others = in_turn.filter(|at| !asked.contains(at)).map(|at| (at, &replicas[at]));
-        let best = others.min_by_key(|(_, r)| (r.is_avoided(), r.pending(), !self.shared.leader.is_current(r)));
+        let best =
+            others.min_by_key(|(_, r)| (r.is_avoided(), r.pending() / WAITING_FEW, !self.shared.leader.is_current(r)));
         best.map(|(at, replica)| (at, replica.as_ref()))
     }
 
@@ -318,5 +322,31 @@ impl IndexClient {
             answers.push((address, task.await.unwrap_or_else(|e| Err(Error::new(ErrorCode::Internal, e.to_string())))));
         }
         answers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lookups_go_to_the_leader_until_some_wait_there() {
+        let addresses = [1, 2, 3].map(|port| format!("127.0.0.1:{port}"));
+        let client = IndexClient::connect_lazy(addresses.to_vec(), None).unwrap();
+        let replicas = &client.shared.replicas;
+        let chosen =
+            |asked: &[usize]| (0..3).map(|start| client.preferred(start, asked).unwrap().0).collect::<Vec<_>>();
+        // The first is taken for the leader until a call shows another.
+        assert_eq!(chosen(&[]), [0, 0, 0]);
+        let few: Vec<_> = (1..WAITING_FEW).map(|_| replicas[0].count_pending(1)).collect();
+        assert_eq!(chosen(&[]), [0, 0, 0]);
+        let one_more = replicas[0].count_pending(1);
+        assert_eq!(chosen(&[]), [1, 1, 2], "the others in turn");
+        let elsewhere = replicas[1].count_pending(WAITING_FEW);
+        assert_eq!(chosen(&[]), [2, 2, 2]);
+        replicas[2].avoid();
+        assert_eq!(chosen(&[]), [0, 0, 0], "as few wait at both");
+        assert_eq!(chosen(&[0]), [1, 1, 1]);
+        drop((few, one_more, elsewhere));
     }
 }

@@ -70,19 +70,19 @@ pub(crate) struct Replica {
     avoids: AtomicBool,
 }
 
-/// A lookup counts as pending until it is answered or its caller is gone.
-struct Pending<'a>(&'a AtomicUsize);
+/// The queries of a lookup count as pending until it is answered or its caller is gone.
+pub(crate) struct Pending<'a>(&'a AtomicUsize, usize);
 
 impl<'a> Pending<'a> {
-    fn count(pending: &'a AtomicUsize) -> Self {
-        pending.fetch_add(1, Ordering::Relaxed);
-        Self(pending)
+    fn count(pending: &'a AtomicUsize, queries: usize) -> Self {
+        pending.fetch_add(queries, Ordering::Relaxed);
+        Self(pending, queries)
     }
 }
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(self.1, Ordering::Relaxed);
     }
 }
 
@@ -116,6 +116,10 @@ impl Replica {
         self.stub.clone()
     }
 
+    pub(crate) fn count_pending(&self, queries: usize) -> Pending<'_> {
+        Pending::count(&self.pending, queries)
+    }
+
     pub(crate) fn pending(&self) -> usize {
         self.pending.load(Ordering::Relaxed)
     }
@@ -141,7 +145,7 @@ impl Replica {
 
     /// Sends lookups. After a failure of the replica (not of a path), it is avoided for a while.
     pub(crate) async fn resolve(&self, lookup: Arc<Lookup>, limit: Duration) -> Answer {
-        let _pending = Pending::count(&self.pending);
+        let _pending = self.count_pending(lookup.queries.len());
         let answer = self.lookups.submit(lookup, limit).await;
         match &answer.result {
             Ok(_) => self.trust(),
