@@ -1,9 +1,9 @@
-//! Renames of directories that the index has prepared, batched per index group: what a statement costs beside its rows, and
-//! the flush of the commit, is shared by all that arrive while the last one is in flight. The index's locks keep the
-//! places of two renames apart, so those of a batch do not meet.
+//! Renames of directories that the index has prepared, batched per index group: what a statement costs beside its
+//! rows, and the flush of the commit, is shared by all that arrive while the last one is in flight. The index's locks
+//! keep the places of two renames apart, so those of a batch do not meet.
 //!
-//! With several PostgreSQL nodes each rename is a statement of its own, on the node of its source: a batch would be as slow
-//! as its slowest change on two nodes.
+//! With several PostgreSQL nodes each rename is a statement of its own, on the node of its source: a batch would be as
+//! slow as its slowest change on two nodes.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -23,8 +23,8 @@ use super::{
 };
 use crate::config::Postgres;
 
-/// Most latches that one rename adds to its batch: two directories, two names, the directory that it replaces. The epoch's
-/// is the batch's.
+/// Most latches that one rename adds to its batch: two directories, two names, the directory that it replaces. The
+/// epoch's is the batch's.
 const LATCHES_MAX: usize = 5;
 
 /// A rename of a batch. Owned, because it travels to the batcher's task.
