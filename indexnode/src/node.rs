@@ -35,6 +35,7 @@ use crate::{
     proto::peer,
     raft::{
         NodeId, Proposal, Raft, TypeConfig,
+        commit_notices::GivenReadIndexes,
         disk_executor::DiskExecutor,
         doubt::Doubt,
         durable,
@@ -98,6 +99,8 @@ pub struct Node {
     pub(crate) disk: DiskExecutor,
     pub(crate) peers: Peers,
     pub(crate) reads: ReadIndexBatcher,
+    /// The read indexes that it has given to other replicas.
+    pub(crate) given: Arc<GivenReadIndexes>,
     pub(crate) stream: StreamProgress,
     pub(crate) settled: Settled,
     /// The key that signs prepared renames, and the epoch under which it was read from PostgreSQL.
@@ -155,8 +158,15 @@ impl Node {
         let promises = Arc::new(Promises::open(identity.node_id, folder));
         let (doubt, fault) = (Arc::new(Doubt::new(!has_promised)), Arc::<FaultCell>::default());
         let known = Known { log: log.clone(), promises: promises.clone(), doubt: doubt.clone() };
-        let network =
-            Network { group, cluster_id: cluster_id.clone(), peers: peers.clone(), disk: disk.clone(), known };
+        let given = Arc::<GivenReadIndexes>::default();
+        let network = Network {
+            group,
+            cluster_id: cluster_id.clone(),
+            peers: peers.clone(),
+            disk: disk.clone(),
+            known,
+            given: given.clone(),
+        };
         let raft = Raft::new(identity.node_id, raft_config, network, log.clone(), machine).await.context("Raft")?;
         let knows = Knows { state: state.clone(), doubt: doubt.clone(), fault: fault.clone() };
         let reads = ReadIndexBatcher::spawn(raft.clone(), peers.clone(), (group, cluster_id.clone()), knows);
@@ -183,6 +193,7 @@ impl Node {
             disk,
             peers,
             reads,
+            given,
             stream: StreamProgress::default(),
             settled: Settled::default(),
             prepare_key: Mutex::default(),

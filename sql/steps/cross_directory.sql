@@ -131,15 +131,17 @@ END $$;
 
 --- Removes an entry from its directory
 -- The trash (pid 1) has no counts: no reader needs them, and every removal would update them. The super-root (pid 0)
--- is in no namespace; requests that change it are recorded under namespace 0.
-CREATE FUNCTION mantle.remove_entry_delegated(p_pid bigint, p_row text, p_changes text, p_attempt bigint) RETURNS void
+-- is in no namespace; requests that change it are recorded under namespace 0. `p_stays`: it gets another name in the same
+-- directory, which is not empty afterwards and needs no look by the pruner (P17).
+CREATE FUNCTION mantle.remove_entry_delegated(
+    p_pid bigint, p_row text, p_changes text, p_attempt bigint, p_stays boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql VOLATILE {delegated} AS $$
 DECLARE
     v_entry mantle.meta := p_row::mantle.meta;
     v_directory int := (v_entry.explicit IS NOT NULL)::int;
 BEGIN
     DELETE FROM mantle.meta m WHERE m.pid = p_pid AND m.name = v_entry.name AND m.ts = 0;
-    IF p_pid >= {ID_MIN} THEN
+    IF p_pid >= {ID_MIN} AND NOT p_stays THEN
         PERFORM mantle.queue_pruning(p_pid, p_pid);
     END IF;
     IF p_pid <> 1 THEN
@@ -210,7 +212,8 @@ CREATE FUNCTION mantle.move_entry(
     p_dst_changes text, p_attempt bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF p_src_pid <= p_dst_pid THEN
-        PERFORM FROM mantle.remove_entry_delegated(p_src_pid, p_src_row, p_src_changes, p_attempt);
+        PERFORM FROM mantle.remove_entry_delegated(
+            p_src_pid, p_src_row, p_src_changes, p_attempt, p_src_pid = p_dst_pid);
         PERFORM FROM mantle.insert_entry_delegated(p_dst_pid, p_dst_row, p_replaced_row, p_dst_changes, p_attempt);
     ELSE
         PERFORM FROM mantle.insert_entry_delegated(p_dst_pid, p_dst_row, p_replaced_row, p_dst_changes, p_attempt);

@@ -179,6 +179,26 @@ def test_removals_at_once_with_nothing_held(bucket, rest, load_of):
     assert rest.list(bucket, "") == []
 
 
+def test_renames_go_together(bucket, rest, s3, load_of):
+    """Each gets its own answer; the index does not know of the objects that are in the way of some."""
+    for number in range(MEMBERS):
+        rest.mkdir(bucket, f"d{number}")
+    for number in BAD:
+        s3.put_object(Bucket=bucket, Key=f"r{number}", Body=b"")
+    load = load_of("rename_directories")
+    renamed = [load.pool.submit(rest.twin().rename, bucket, f"d{number}/", f"r{number}/") for number in range(MEMBERS)]
+    assert [refusal(future) for future in renamed] == [
+        "is_object" if number in BAD else None for number in range(MEMBERS)
+    ]
+    assert load.sample("elements_sum") - load.elements >= MEMBERS
+    assert load.sample("elements_count") - load.batches < MEMBERS, "none shared a statement"
+    there = [f"{'d' if number in BAD else 'r'}{number}/" for number in range(MEMBERS)]
+    assert sorted(rest.list(bucket, "")) == sorted(there + [f"r{number}" for number in BAD])
+    # What was refused is not locked any more.
+    for number in BAD:
+        rest.rename(bucket, f"d{number}/", f"s{number}/")
+
+
 def test_stats_go_together(bucket, rest, superuser, load_of):
     """Waiting stats share a statement, and each gets its own answer. The lock holds those that are sent."""
     ids = {f"d{number}": rest.mkdir(bucket, f"d{number}").body["id"] for number in range(MEMBERS) if number not in BAD}

@@ -272,7 +272,10 @@ impl<'a> Rename<'a> {
         let columns = meta.columns([c"pid", c"name", c"version"]);
         meta.insert_copy(&found.row, zip(columns, values![pid, name, found.version + 1]));
         meta.delete(&found.row);
-        queue_pruning(&mut Writer::open(c"prune_queue"), self.source.0);
+        // A directory in which an entry only got another name is not empty (P17).
+        if self.source.0 != pid {
+            queue_pruning(&mut Writer::open(c"prune_queue"), self.source.0);
+        }
     }
 
     /// Counts in the order of the directories: with `mantle.delta_records = never` two opposite moves would deadlock. A rename

@@ -1,7 +1,7 @@
 //! Mutations of directories, and of the attributes of any entry.
 
 use mantle_types::{
-    Caller, DirectoryId, EntryId, Epoch, GroupId, PartitionId, Permission, Result,
+    Caller, DirectoryId, EntryId, Epoch, ErrorCode, GroupId, PartitionId, Permission, Result,
     verbs::{Verb, mkdir, rmdir, set_attributes},
 };
 use serde_json::Value;
@@ -11,10 +11,12 @@ use super::{
     RequestClaim, Store,
     columns::{Column, column},
     mutation::Mutation,
+    renames::{self, Element},
     resolution::LeasedPartition,
     rows::{self, Entry, Written},
     sql::{self, Statement},
 };
+use crate::disconnect::check_client_waits;
 
 #[derive(Clone)]
 pub struct NewDirectory {
@@ -153,33 +155,19 @@ impl Store {
         })
     }
 
+    /// Commits a rename of a directory that the index has prepared.
     pub async fn rename_directory(&self, claim: RequestClaim, rename: RenameDirectory<'_>) -> Result<Written> {
-        let RenameDirectory { source, prepare, .. } = rename;
-        let row = self
-            .query_one_at(
-                source.pid,
-                &sql::RENAME_DIRECTORY,
-                &[
-                    (&(claim.principal as i32), Type::INT4),
-                    (&claim.ns.as_i64(), Type::INT8),
-                    (&source.pid.as_i64(), Type::INT8),
-                    (&rename.source_name, Type::TEXT),
-                    (&rename.source_id.as_i64(), Type::INT8),
-                    (&rename.destination_pid.as_i64(), Type::INT8),
-                    (&rename.destination_name, Type::TEXT),
-                    // 0: it replaces none.
-                    (&rename.replaced.unwrap_or_default().as_i64(), Type::INT8),
-                    (&prepare.group.as_i32(), Type::INT4),
-                    (&prepare.epoch.as_i64(), Type::INT8),
-                    (&(prepare.attempt as i64), Type::INT8),
-                    (&claim.request, Type::UUID),
-                    (&claim.hash, Type::INT8),
-                    (&source.lease.to_string(), Type::TEXT),
-                    (&rename.caller.to_string(), Type::TEXT),
-                    (&prepare.proof, Type::BYTEA),
-                ],
-            )
-            .await?;
+        let element = Element::new(claim, &rename);
+        if self.nodes.is_single().await? {
+            check_client_waits()?;
+            let answer = self.renames.submit(element.clone()).await;
+            if rows::code_of(&answer) != Some(ErrorCode::WrongNode) {
+                return rows::accepted(answer?);
+            }
+            // Rolled back: there are several nodes now.
+        }
+        let columns = element.columns();
+        let row = self.query_one_at(element.source, &sql::RENAME_DIRECTORY, &renames::params(&columns)).await?;
         Written::expect(&row)
     }
 }

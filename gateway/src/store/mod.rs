@@ -21,6 +21,7 @@ mod precondition;
 mod prepared;
 mod reads;
 mod record;
+mod renames;
 mod resolution;
 mod rows;
 mod shards;
@@ -59,6 +60,7 @@ use self::{
     namespaces::ReadAssignments,
     nodes::Nodes,
     paths::{Paths, bounds},
+    renames::Renames,
     sql::Statement,
 };
 use crate::config::Postgres;
@@ -92,6 +94,7 @@ pub struct Store {
     pub put_object: Mutations<NewObject>,
     pub delete_object: Mutations<DeleteObject>,
     pub set_attributes: Mutations<SetAttributes>,
+    renames: Renames,
     entries: Entries,
     paths: Paths,
     assignments: CoalescedReads<ReadAssignments>,
@@ -114,6 +117,7 @@ impl Store {
             put_object: Mutations::new(&nodes, config),
             delete_object: Mutations::new(&nodes, config),
             set_attributes: Mutations::new(&nodes, config),
+            renames: Renames::new(nodes.main(), config),
             entries: Entries::new(&nodes, config),
             paths: Paths::new(&nodes, config.pool_size),
             assignments: CoalescedReads::new(ReadAssignments(nodes.clone()), bounds(ASSIGNMENTS_IN_FLIGHT_MAX)),

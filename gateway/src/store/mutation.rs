@@ -124,7 +124,7 @@ impl<M: Mutation> Calls for MutationCalls<M> {
     async fn together(&self, elements: &[&Arc<Element<M>>]) -> Result<Vec<Result<Coded>>, Failure> {
         let columns = all_columns(&elements.iter().map(|element| &***element).collect::<Vec<_>>());
         match self.database.query_once(M::STATEMENT, &columns::params(&columns)).await {
-            Ok(rows) => Ok(answers::<M>(&rows, elements.len())),
+            Ok(rows) => Ok(answers(M::STATEMENT, &rows, elements.len())),
             Err(fault) => Err(failure(fault, M::STATEMENT, elements.len())),
         }
     }
@@ -132,7 +132,7 @@ impl<M: Mutation> Calls for MutationCalls<M> {
     async fn alone(&self, element: &Arc<Element<M>>, lost: bool) -> Result<Coded> {
         let columns = all_columns(&[&**element]);
         let rows = self.database.query(M::STATEMENT, &columns::params(&columns), lost).await?;
-        answers::<M>(&rows, 1).pop().unwrap_or_else(|| Err(ErrorCode::Internal.into()))
+        answers(M::STATEMENT, &rows, 1).pop().unwrap_or_else(|| Err(ErrorCode::Internal.into()))
     }
 }
 
@@ -153,7 +153,7 @@ fn all_columns<'a, M: Mutation>(batch: &[&'a Element<M>]) -> Vec<Column<'a>> {
 }
 
 /// The consequence of a fault of the whole batch for its elements.
-fn failure(fault: Fault, statement: &'static Statement, elements: usize) -> Failure {
+pub(super) fn failure(fault: Fault, statement: &'static Statement, elements: usize) -> Failure {
     match fault {
         // The commit that all elements share is in doubt. Sent again, each would be answered as carried out.
         Fault::Mantle(ErrorCode::UnknownOutcome) | Fault::Unavailable(_) => {
@@ -169,10 +169,10 @@ fn failure(fault: Fault, statement: &'static Statement, elements: usize) -> Fail
 }
 
 /// The answers in the elements' order.
-fn answers<M: Mutation>(rows: &[Row], count: usize) -> Vec<Result<Coded>> {
+pub(super) fn answers(statement: &'static Statement, rows: &[Row], count: usize) -> Vec<Result<Coded>> {
     let numbered = rows.iter().map(|row| (rows::get::<i32>(row, "ord").unwrap_or_default(), Written::read(row)));
     let missing = || {
-        tracing::error!(statement = M::STATEMENT.name, rows = rows.len(), count, "an element has no row");
+        tracing::error!(statement = statement.name, rows = rows.len(), count, "an element has no row");
         Err(ErrorCode::Internal.into())
     };
     in_order(numbered, count).into_iter().map(|answer| answer.unwrap_or_else(missing)).collect()

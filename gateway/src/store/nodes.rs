@@ -108,6 +108,11 @@ impl Nodes {
         self.at_address_of(one, Address::clone) != self.at_address_of(other, Address::clone)
     }
 
+    /// Whether the configured node has all directories, as far as is known.
+    pub async fn is_single(&self) -> Result<bool> {
+        Ok(self.current().await?.shards.is_empty())
+    }
+
     /// The node that has a partition.
     pub async fn of(&self, pid: PartitionId) -> Result<Node> {
         match self.current().await?.shards.node_of(pid) {

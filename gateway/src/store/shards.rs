@@ -29,6 +29,11 @@ impl ShardMap {
         after.checked_sub(1).map(|at| &self.shards[at].1)
     }
 
+    /// True when there is only one node.
+    pub fn is_empty(&self) -> bool {
+        self.shards.is_empty()
+    }
+
     pub fn nodes(&self) -> HashSet<&Address> {
         self.shards.iter().map(|(_, address)| address).collect()
     }

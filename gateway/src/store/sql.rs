@@ -107,6 +107,10 @@ statements! {
     RENAME_DIRECTORY "rename_directory" change
         "SELECT code, id, replayed \
          FROM mantle.rename_directory($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
+    /// Renames of one index group.
+    RENAME_DIRECTORIES "rename_directories" change
+        "SELECT ord, code, id, replayed \
+         FROM mantle.rename_directory($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
     RAISE_KEY_SIZE "raise_key_size" change "SELECT NULL FROM mantle.raise_key_size($1, $2, $3)";
     ADMIT_MOVE "admit_move" change "SELECT mantle.admit_move($1, $2, $3) AS is_admitted";
     /// Of directories with entries: their longest names, and the directories in them.

@@ -231,6 +231,13 @@ mod tests {
             "0a16080710091a100000000000000000000000000000000b180120022803",
         );
         let what = Some(proto::await_request::What::Lsn(4));
-        check(&proto::AwaitRequest { timeout_ms: 1, source: 2, group: 3, what }, "1004180120022803");
+        let position = proto::AwaitRequest { timeout_ms: 1, source: 2, group: 3, what };
+        check(&position, "1004180120022803");
+        let begin = vec![proto::NumberedAwait { number: 300, request: Some(position) }];
+        check(&proto::AwaitsRequest { begin, end: vec![7, 300] }, "0a0d08ac0212081004180120022803120307ac02");
+        let outcome = Some(proto::Outcome { code: 23, ..proto::Outcome::default() });
+        let answer = Some(proto::AwaitResponse { outcome, applied_index: 5 });
+        let answers = vec![proto::NumberedAnswer { number: 300, answer }];
+        check(&proto::AwaitsResponse { answers }, "0a0b08ac0212060a0208171005");
     }
 }

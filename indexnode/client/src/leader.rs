@@ -11,7 +11,6 @@ use mantle_types::{Error, ErrorCode, Result};
 use parking_lot::Mutex;
 
 use crate::{
-    Stub,
     convert::check_outcome,
     proto::{self, Outcome},
     replica::{Replica, transport_error},
@@ -55,7 +54,7 @@ impl LeaderTracker {
     pub(crate) async fn call<R, F, Fut>(&self, deadline: Instant, send: F) -> Result<R>
     where
         R: HasOutcome,
-        F: Fn(Stub, Duration) -> Fut,
+        F: Fn(Arc<Replica>, Duration) -> Fut,
         Fut: Future<Output = Result<R, tonic::Status>>,
     {
         let mut last = Error::from(ErrorCode::IndexUnavailable);
@@ -66,7 +65,7 @@ impl LeaderTracker {
             if remaining.is_zero() {
                 return Err(unavailable(&last));
             }
-            let Ok(answered) = tokio::time::timeout(remaining, send(replica.stub(), remaining)).await else {
+            let Ok(answered) = tokio::time::timeout(remaining, send(replica.clone(), remaining)).await else {
                 self.follow(&replica, "");
                 return Err(unavailable(&transport_error(&replica.address, "no answer in time")));
             };

@@ -2,9 +2,9 @@
 //!
 //! Invariant: a call ends within its time limit, whatever the replicas do; each failure is one row of the error table.
 //!
-//! Lookups go to the replica with the fewest waiting lookups, because all replicas are linearizable. Without load that is the
-//! leader, which answers without asking another replica; under load they go to all. Lookups that arrive while RPCs to the
-//! chosen replica are in flight share the next one, without a timer. Other calls follow the leader.
+//! All replicas are linearizable. Lookups go to the leader, which answers without asking another replica, until some wait
+//! there; then to the replica with the fewest, so under load they go to all. Lookups that arrive while RPCs to the chosen
+//! replica are in flight share the next one, without a timer. Other calls follow the leader.
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -22,6 +22,7 @@
 //! ```
 
 mod answer;
+mod await_stream;
 mod batch;
 mod convert;
 mod leader;
@@ -61,6 +62,9 @@ use crate::{leader::LeaderTracker, proto::directories_request::What, replica::Re
 pub const RESOLVE_QUERIES_MAX: usize = 1024;
 /// Default time limit of a lookup over all replicas; see [`IndexClient::with_resolve_timeout`].
 pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// So many paths that wait at a replica count as none. They are a batch, or two, that the leader answers in less time than
+/// another replica takes to ask it.
+const WAITING_FEW: usize = 16;
 /// Shortest time limit of an attempt at one replica.
 const ATTEMPT_TIMEOUT_MIN: Duration = Duration::from_millis(250);
 /// Time limit of a call to the leader that has none of its own.
@@ -94,7 +98,8 @@ impl Shared {
 /// Calls a method of the leader. `$message` makes the request of each attempt from the attempt's time limit.
 macro_rules! call_leader {
     ($client:expr, $deadline:expr, $method:ident, $message:expr) => {
-        $client.shared.leader.call($deadline, |mut stub, limit| {
+        $client.shared.leader.call($deadline, |replica, limit| {
+            let mut stub = replica.stub();
             let mut request = tonic::Request::new($message(limit));
             request.set_timeout(limit);
             async move { stub.$method(request).await.map(tonic::Response::into_inner) }
@@ -212,13 +217,14 @@ impl IndexClient {
         Err(Error::new(ErrorCode::IndexUnavailable, format!("no index replica answers ({})", last.detail())))
     }
 
-    /// The replica to try next, of those not asked yet: the one with the fewest waiting lookups; of equals the leader, then in
-    /// turn. Replicas that failed recently come last.
+    /// The replica to try next, of those not asked yet: the one with the fewest waiting paths, by steps of [`WAITING_FEW`]; of
+    /// equals the leader, then in turn. Replicas that failed recently come last.
     fn preferred(&self, start: usize, asked: &[usize]) -> Option<(usize, &Replica)> {
         let replicas = &self.shared.replicas;
         let in_turn = (0..replicas.len()).map(|i| (start.wrapping_add(i)) % replicas.len());
         let others = in_turn.filter(|at| !asked.contains(at)).map(|at| (at, &replicas[at]));
-        let best = others.min_by_key(|(_, r)| (r.is_avoided(), r.pending(), !self.shared.leader.is_current(r)));
+        let best =
+            others.min_by_key(|(_, r)| (r.is_avoided(), r.pending() / WAITING_FEW, !self.shared.leader.is_current(r)));
         best.map(|(at, replica)| (at, replica.as_ref()))
     }
 
@@ -257,8 +263,18 @@ impl IndexClient {
         let (deadline, group) = (Instant::now() + timeout, self.group().0);
         let message =
             |limit| proto::AwaitRequest { what: Some(what.clone()), timeout_ms: milliseconds(limit), source, group };
-        // The method's name is a keyword, so the generator renamed it.
-        match call_leader!(self, deadline, r#await, message).await {
+        // A trace goes with a call.
+        let is_traced = mantle_telemetry::is_traced();
+        let send = |replica: Arc<Replica>, limit| {
+            let message = message(limit);
+            async move {
+                match is_traced {
+                    true => await_stream::call(replica.stub(), message, limit).await,
+                    false => replica.awaits.wait(replica.stub(), message, limit).await,
+                }
+            }
+        };
+        match self.shared.leader.call(deadline, send).await {
             Err(e) if e.code() == ErrorCode::IndexUnavailable => Err(Error::new(
                 ErrorCode::AwaitTimeout,
                 format!("the change is committed, but no index leader confirmed it in time ({})", e.detail()),
@@ -318,5 +334,31 @@ impl IndexClient {
             answers.push((address, task.await.unwrap_or_else(|e| Err(Error::new(ErrorCode::Internal, e.to_string())))));
         }
         answers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lookups_go_to_the_leader_until_some_wait_there() {
+        let addresses = [1, 2, 3].map(|port| format!("127.0.0.1:{port}"));
+        let client = IndexClient::connect_lazy(addresses.to_vec(), None).unwrap();
+        let replicas = &client.shared.replicas;
+        let chosen =
+            |asked: &[usize]| (0..3).map(|start| client.preferred(start, asked).unwrap().0).collect::<Vec<_>>();
+        // The first is taken for the leader until a call shows another.
+        assert_eq!(chosen(&[]), [0, 0, 0]);
+        let few: Vec<_> = (1..WAITING_FEW).map(|_| replicas[0].count_pending(1)).collect();
+        assert_eq!(chosen(&[]), [0, 0, 0]);
+        let one_more = replicas[0].count_pending(1);
+        assert_eq!(chosen(&[]), [1, 1, 2], "the others in turn");
+        let elsewhere = replicas[1].count_pending(WAITING_FEW);
+        assert_eq!(chosen(&[]), [2, 2, 2]);
+        replicas[2].avoid();
+        assert_eq!(chosen(&[]), [0, 0, 0], "as few wait at both");
+        assert_eq!(chosen(&[0]), [1, 1, 1]);
+        drop((few, one_more, elsewhere));
     }
 }

@@ -21,6 +21,7 @@ use tower::service_fn;
 
 use crate::{
     Stub,
+    await_stream::AwaitStream,
     convert::{check_outcome, milliseconds},
     lookup_stream::{Answer, LookupStream, Of},
     model::{Lookup, Status},
@@ -64,25 +65,26 @@ pub(crate) struct Replica {
     lookups: LookupStream,
     /// Lookups that wait for PostgreSQL's position: they hold up no others.
     settling: LookupStream,
+    pub(crate) awaits: AwaitStream,
     pending: AtomicUsize,
     /// Until when to avoid the replica. Every lookup reads only the flag, unless it is set.
     avoid_until: Mutex<Option<Instant>>,
     avoids: AtomicBool,
 }
 
-/// A lookup counts as pending until it is answered or its caller is gone.
-struct Pending<'a>(&'a AtomicUsize);
+/// The queries of a lookup count as pending until it is answered or its caller is gone.
+pub(crate) struct Pending<'a>(&'a AtomicUsize, usize);
 
 impl<'a> Pending<'a> {
-    fn count(pending: &'a AtomicUsize) -> Self {
-        pending.fetch_add(1, Ordering::Relaxed);
-        Self(pending)
+    fn count(pending: &'a AtomicUsize, queries: usize) -> Self {
+        pending.fetch_add(queries, Ordering::Relaxed);
+        Self(pending, queries)
     }
 }
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(self.1, Ordering::Relaxed);
     }
 }
 
@@ -99,6 +101,7 @@ impl Replica {
             address,
             group,
             tls,
+            awaits: AwaitStream::new(stub.clone()),
             stub,
             lookups,
             settling,
@@ -115,6 +118,10 @@ impl Replica {
 
     pub(crate) fn stub(&self) -> Stub {
         self.stub.clone()
+    }
+
+    pub(crate) fn count_pending(&self, queries: usize) -> Pending<'_> {
+        Pending::count(&self.pending, queries)
     }
 
     pub(crate) fn pending(&self) -> usize {
@@ -142,7 +149,7 @@ impl Replica {
 
     /// Sends lookups. After a failure of the replica (not of a path), it is avoided for a while.
     pub(crate) async fn resolve(&self, lookup: Arc<Lookup>, limit: Duration) -> Answer {
-        let _pending = Pending::count(&self.pending);
+        let _pending = self.count_pending(lookup.queries.len());
         let stream = if lookup.settles { &self.settling } else { &self.lookups };
         let answer = stream.submit(lookup, limit).await;
         match &answer.result {

@@ -4,6 +4,7 @@
 //! openraft's storage and network (v2) contracts.
 
 mod builder;
+pub(crate) mod commit_notices;
 pub mod disk_executor;
 pub(crate) mod doubt;
 pub(crate) mod durable;

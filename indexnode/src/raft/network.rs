@@ -12,14 +12,15 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures::{Stream, future::BoxFuture, stream::BoxStream};
 use mantle_types::GroupId;
 use openraft::{
     BasicNode, RaftNetworkFactory, RaftNetworkV2,
     errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable},
-    network::RPCOption,
+    network::{RPCOption, stream_append_sequential},
     raft::{
-        AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest, TransferLeaderResponse,
-        VoteRequest, VoteResponse,
+        AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
+        TransferLeaderResponse, VoteRequest, VoteResponse,
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -31,6 +32,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::{
     NodeId, TypeConfig,
+    commit_notices::{GivenReadIndexes, without_idle_commits},
     disk_executor::DiskExecutor,
     doubt::Doubt,
     log::LogStore,
@@ -55,6 +57,7 @@ pub struct Network {
     pub peers: Peers,
     pub disk: DiskExecutor,
     pub known: Known,
+    pub given: Arc<GivenReadIndexes>,
 }
 
 /// What the messages tell to others and learn from them (P48).
@@ -76,6 +79,7 @@ impl RaftNetworkFactory<TypeConfig> for Network {
             to: Destination { group: self.group.0, cluster_id: self.cluster_id.clone(), node_id: target },
             disk: self.disk.clone(),
             known: self.known.clone(),
+            given: self.given.clone(),
         }
     }
 }
@@ -86,8 +90,10 @@ pub struct PeerNetwork {
     to: Destination,
     disk: DiskExecutor,
     known: Known,
+    given: Arc<GivenReadIndexes>,
 }
 
+type Appended = Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>;
 type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
 
 impl PeerNetwork {
@@ -171,6 +177,18 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
             AppendEntriesResponse::Conflict | AppendEntriesResponse::HigherVote(_) => {}
         }
         Ok(answer)
+    }
+
+    fn stream_append<'s, S>(
+        &'s mut self,
+        input: S,
+        option: RPCOption,
+    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, Appended>>>
+    where
+        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin + 'static,
+    {
+        let requests = without_idle_commits(input, self.given.clone());
+        stream_append_sequential(self, requests, option)
     }
 
     async fn vote(&mut self, rpc: VoteRequest<TypeConfig>, _option: RPCOption) -> RpcResult<VoteResponse<TypeConfig>> {

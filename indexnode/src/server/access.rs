@@ -33,6 +33,7 @@ const INDEX_METHODS: &[(&str, &[Role])] = &[
     ("ReleaseRename", &[Role::Gateway]),
     // An import waits for what it has written.
     ("Await", &[Role::Gateway, Role::Administrator]),
+    ("Awaits", &[Role::Gateway, Role::Administrator]),
     ("Status", &[Role::Gateway, Role::Administrator, Role::Peer]),
     ("Members", &[Role::Administrator]),
     ("ChangeMember", &[Role::Administrator]),

@@ -9,25 +9,21 @@ use futures::stream::BoxStream;
 use mantle_index_client::{
     outcome_of_result,
     proto::{
-        AwaitRequest, AwaitResponse, ChangeMemberRequest, ChangeMemberResponse, DirectoriesRequest,
-        DirectoriesResponse, MembersRequest, MembersResponse, Outcome, PrepareRenameRequest, PrepareRenameResponse,
-        ReleaseRenameRequest, ReleaseRenameResponse, ResolveRequest, ResolveResponse, StatusRequest, StatusResponse,
-        await_request::What, index_server::Index as IndexRpc,
+        AwaitRequest, AwaitResponse, AwaitsRequest, AwaitsResponse, ChangeMemberRequest, ChangeMemberResponse,
+        DirectoriesRequest, DirectoriesResponse, MembersRequest, MembersResponse, Outcome, PrepareRenameRequest,
+        PrepareRenameResponse, ReleaseRenameRequest, ReleaseRenameResponse, ResolveRequest, ResolveResponse,
+        StatusRequest, StatusResponse, index_server::Index as IndexRpc,
     },
 };
-use mantle_types::{Error, ErrorCode, GroupId, Lsn, RequestKey, Result};
-use tokio::time::Instant;
+use mantle_types::{GroupId, Result};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{directories, metrics, rename, request::time_limit, resolve, status};
-use crate::{
-    groups::Groups,
-    index::{SLICES, command::SourceId},
-    membership::admin,
-    node::Node,
-    postgres::upstream::Database,
-    waits,
+use super::{
+    awaits, directories, rename,
+    request::{outcome_of, time_limit},
+    resolve, status,
 };
+use crate::{groups::Groups, index::SLICES, membership::admin, postgres::upstream::Database};
 
 /// The index service of one process.
 pub struct IndexService {
@@ -44,24 +40,9 @@ impl IndexService {
         Ok(&self.groups.replica(group)?.database)
     }
 
-    /// The outcome of a leader's call; `not_leader` has the leader's address.
+    /// As [`outcome_of`].
     fn outcome<T>(&self, group: GroupId, result: &Result<T>) -> Option<Outcome> {
-        let mut outcome = outcome_of_result(result);
-        if result.as_ref().is_err_and(|e| e.code() == ErrorCode::NotLeader)
-            && let Some((_, address)) = self.groups.node(group).ok().and_then(|node| node.leader())
-        {
-            outcome.leader_address = address;
-        }
-        Some(outcome)
-    }
-}
-
-async fn await_change(node: &Node, request: AwaitRequest) -> Result<()> {
-    let limit = time_limit(request.timeout_ms);
-    match request.what {
-        Some(What::Request(key)) => waits::request(node, RequestKey::try_from(key)?, limit).await,
-        Some(What::Lsn(lsn)) => waits::position(node, SourceId(request.source), Lsn(lsn), limit).await,
-        None => Err(Error::new(ErrorCode::InvalidArgument, "nothing to wait for")),
+        Some(outcome_of(&self.groups, group, result))
     }
 }
 
@@ -99,20 +80,16 @@ impl IndexRpc for IndexService {
     }
 
     async fn r#await(&self, request: Request<AwaitRequest>) -> Result<Response<AwaitResponse>, Status> {
-        let started = Instant::now();
-        let request = request.into_inner();
-        let group = GroupId(request.group);
-        let node = self.groups.node(group);
-        let result = match &node {
-            Ok(node) => await_change(node, request).await,
-            Err(e) => Err(e.clone()),
-        };
-        metrics::count_await(group, started.elapsed(), result.is_ok());
-        let applied_end = node.map_or(0, |node| node.state.positions().borrow().applied_end);
-        let applied_index = applied_end.saturating_sub(1);
+        let answer = awaits::answer(&self.groups, request.into_inner()).await;
         // i64, because OpenTelemetry has no unsigned numbers and would record text.
-        tracing::Span::current().record("applied_index", applied_index as i64);
-        Ok(Response::new(AwaitResponse { outcome: self.outcome(group, &result), applied_index }))
+        tracing::Span::current().record("applied_index", answer.applied_index as i64);
+        Ok(Response::new(answer))
+    }
+
+    type AwaitsStream = BoxStream<'static, Result<AwaitsResponse, Status>>;
+
+    async fn awaits(&self, request: Request<Streaming<AwaitsRequest>>) -> Result<Response<Self::AwaitsStream>, Status> {
+        Ok(Response::new(awaits::answers(self.groups.clone(), request.into_inner())))
     }
 
     async fn members(&self, request: Request<MembersRequest>) -> Result<Response<MembersResponse>, Status> {

@@ -1,6 +1,7 @@
 //! The services of the process: for gateways, other replicas, probes and Prometheus.
 
 mod access;
+mod awaits;
 mod connection;
 mod directories;
 pub(crate) mod grpc;

@@ -94,6 +94,7 @@ impl PeerService {
         if node.raft.is_leader() {
             match local_read_index(&node.raft, &node.doubt).await {
                 Ok(log_index) => {
+                    node.given.note(log_index);
                     let compare = |theirs| node.state.fingerprints.compare(&Fingerprint::from(theirs), log_index);
                     let unspecified = (Agreement::Unspecified, String::new());
                     let (agreement, difference) = request.fingerprint.map_or(unspecified, compare);

@@ -1,11 +1,11 @@
-//! What the services share about requests and answers: the time limit, a common error, and lineages in the wire's type.
+//! What the services share about requests and answers: the time limit, outcomes, and lineages in the wire's type.
 
 use std::time::Duration;
 
-use mantle_index_client::proto;
-use mantle_types::{Error, ErrorCode, Lineage};
+use mantle_index_client::{outcome_of_result, proto};
+use mantle_types::{Error, ErrorCode, GroupId, Lineage, Result};
 
-use crate::index::command::SourceId;
+use crate::{groups::Groups, index::command::SourceId};
 
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(2);
 const TIMEOUT_MAX: Duration = Duration::from_secs(30);
@@ -24,4 +24,15 @@ pub fn no_index() -> Error {
 pub fn lineage(source: SourceId, lineage: &Lineage) -> proto::Lineage {
     let Lineage { system_identifier, timeline } = *lineage;
     proto::Lineage { source: source.0, system_identifier, timeline }
+}
+
+/// The outcome of a leader's call; `not_leader` has the leader's address.
+pub fn outcome_of<T>(groups: &Groups, group: GroupId, result: &Result<T>) -> proto::Outcome {
+    let mut outcome = outcome_of_result(result);
+    if result.as_ref().is_err_and(|e| e.code() == ErrorCode::NotLeader)
+        && let Some((_, address)) = groups.node(group).ok().and_then(|node| node.leader())
+    {
+        outcome.leader_address = address;
+    }
+    outcome
 }
