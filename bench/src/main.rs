@@ -12,6 +12,7 @@ mod machine;
 mod measure;
 mod plot;
 mod report;
+mod requests;
 mod rest;
 mod s3;
 mod sample;
@@ -65,6 +66,7 @@ enum Command {
     Puts(measure::puts::Options),
     Lookup(lookup::Options),
     Tls(tls::Options),
+    Requests(Box<requests::Options>),
     #[command(hide = true)]
     IndexReplicas(lookup::serve::Options),
 }
@@ -139,7 +141,9 @@ fn main() -> Result<ExitCode> {
     let mut runtime = match command {
         // One thread: callers share the processors with the measured processes, and a call that passes from thread to
         // thread wakes two processors.
-        Command::Lookup(_) | Command::Measure(_) | Command::Puts(_) | Command::Tls(_) => Builder::new_current_thread(),
+        Command::Lookup(_) | Command::Measure(_) | Command::Puts(_) | Command::Tls(_) | Command::Requests(_) => {
+            Builder::new_current_thread()
+        }
         _ => Builder::new_multi_thread(),
     };
     runtime.enable_all().build()?.block_on(perform(command, output))
@@ -153,6 +157,7 @@ async fn perform(command: Command, output: Option<PathBuf>) -> Result<ExitCode> 
         Command::Puts(options) => (measure::puts::run_alone(&options).await?, true),
         Command::Lookup(options) => (lookup::run(&options).await?, true),
         Command::Tls(options) => tls::run(&options).await?,
+        Command::Requests(options) => requests::run(&options, output.as_deref()).await?,
         Command::IndexReplicas(options) => return lookup::serve::serve(&options).await.map(|()| ExitCode::SUCCESS),
     };
     report.save(output.as_deref())?;

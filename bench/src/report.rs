@@ -55,6 +55,12 @@ impl Report {
         self.paragraph(&format!("{text} **{}**", if held { "Held." } else { "Not held." }));
     }
 
+    /// The page so far.
+    #[cfg(test)]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Writes the page and its plots to files, or the page alone to standard output.
     pub fn save(&self, path: Option<&Path>) -> Result<()> {
         let write = |path: &Path, text| std::fs::write(path, text).with_context(|| format!("cannot write {path:?}"));

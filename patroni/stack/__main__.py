@@ -60,6 +60,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", help=only)
     peer = "with `bench --only s3`: another S3 service to measure beside, name,url,access key,secret key,pid"
     parser.add_argument("--peer", help=peer)
+    peers = "with `bench --only requests`: a folder with MinIO, Garage and HDFS, each with run.sh and stop.sh"
+    parser.add_argument("--peers", type=Path, help=peers)
     parser.add_argument("--seconds", type=int, default=600, help="with `soak`: how long")
     return parser.parse_args()
 
@@ -101,7 +103,7 @@ def measured(given: argparse.Namespace) -> None:
     if given.only == "citus":
         measure.citus_against_plain(given.part, given.port_base)
     elif given.command == "bench":
-        measure.bench(given.part, given.port_base, given.only, given.peer)
+        measure.bench(given.part, given.port_base, given.only, given.peer, given.peers)
     else:
         measure.soak(given.seconds, given.port_base)
 

@@ -1,7 +1,8 @@
 """The bench and the soak, each on a new stack that is removed afterwards.
 
 Citus is compared with a plain PostgreSQL on servers without the rest of a stack, and TLS in two stacks. Puts run on one
-plain server, and lookups need no PostgreSQL. All write pages of docs/; none is part of `make test`.
+plain server, and lookups need no PostgreSQL. Requests are also measured at peers, external programs in a folder that
+the caller names. All write pages of docs/; none is part of `make test`.
 """
 
 import os
@@ -26,6 +27,10 @@ CITUS_GB = 6.0
 CITUS_SETTINGS = {"shared_buffers": "512MB"}  # for each of four servers
 PUTS_GB = 20.0  # measured: rows, PostgreSQL indexes and WAL of three minutes
 PUTS_SETTINGS = {"shared_buffers": "2GB", "max_wal_size": "4GB"}
+REQUESTS_GB = 8.0  # measured: objects, rows, PostgreSQL indexes and WAL of ten minutes, and the peers' objects
+# Counts statements when it is told to; until then it costs next to nothing.
+REQUESTS_SETTINGS = {"shared_preload_libraries": "mantle,pg_stat_statements"}
+PEERS = ("minio", "garage", "hdfs")
 TLS_GB = 6.0  # measured: objects, rows, PostgreSQL indexes and WAL of five minutes
 SOAK_GB_PER_MINUTE = 0.5  # measured: rows, PostgreSQL indexes and WAL of 4,000 puts a second, before WAL is recycled
 SOAK_GB_MIN = 6.0
@@ -64,10 +69,12 @@ def _running(stack: Stack, need_gb: float, what: str) -> Iterator[None]:
 
 
 @contextmanager
-def _stack(port_base: int | None, need_gb: float, what: str) -> Iterator[tuple[Stack, dict[str, str]]]:
-    """A new, running stack, and its variables; the measuring program is built."""
+def _stack(
+    port_base: int | None, need_gb: float, what: str, settings: dict[str, str] | None = None
+) -> Iterator[tuple[Stack, dict[str, str]]]:
+    """A new, running stack, and its variables; the measuring program is built. `settings`: more ones of PostgreSQL."""
     _build()
-    stack = Stack(FOLDER, port_base or PORT_BASE)
+    stack = Stack(FOLDER, port_base or PORT_BASE, postgresql_settings=settings)
     with _running(stack, need_gb, what):
         # It measures what gateways and imports do, and needs a role of its own for neither.
         stack.postgresql.psql("GRANT mantle_gateway, mantle_importer TO operator")
@@ -103,8 +110,12 @@ def _servers(port_base: int | None, need_gb: float, settings: dict[str, dict[str
         remove_folder(FOLDER)
 
 
-def bench(part: str, port_base: int | None, only: str | None, peer: str | None = None) -> None:
-    """Writes docs/bench.md, or with `only` a page for that part. `peer`: an S3 service to measure beside."""
+def bench(
+    part: str, port_base: int | None, only: str | None, peer: str | None = None, peers: Path | None = None
+) -> None:
+    """Writes docs/bench.md, or with `only` a page for that part. `peer`: an S3 service to measure beside. `peers`: a
+    folder of programs to start and measure beside.
+    """
     if only == "lookup":
         _lookup(part)
         return
@@ -113,6 +124,9 @@ def bench(part: str, port_base: int | None, only: str | None, peer: str | None =
         return
     if only == "tls":
         _tls(port_base)
+        return
+    if only == "requests":
+        _requests(port_base, peers)
         return
     with _stack(port_base, load.DATA_GB[part], "the bench") as (stack, variables):
         stack.start_more_gateways()
@@ -162,6 +176,20 @@ def _lookup(part: str) -> None:
     _build()
     with tempfile.TemporaryDirectory() as folder:
         _measure("bench-lookup.md", "lookup", *_listing(Path(folder), part))
+
+
+def _requests(port_base: int | None, peers: Path | None) -> None:
+    """Writes docs/bench-requests.md. A missed bound is a failure. Without peers the page keeps their last figures."""
+    with _stack(port_base, REQUESTS_GB, "the bench", REQUESTS_SETTINGS) as (stack, variables):
+        stack.postgresql.psql("ALTER SYSTEM SET pg_stat_statements.track = none; SELECT pg_reload_conf()")
+        more = {"MANTLE_PROCESSES": _processes(stack)} | ({"PEERS": str(peers.absolute())} if peers else {})
+        try:
+            _measure("bench-requests.md", "requests", **variables, **more)
+        finally:
+            for peer in PEERS if peers else ():
+                # The program stops what it starts, unless it is ended itself.
+                if list((peers / peer / "run").glob("*pid")):
+                    run([peers / peer / "stop.sh", "clean"], f"the end of {peer}")
 
 
 def _tls(port_base: int | None) -> None:

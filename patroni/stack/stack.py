@@ -23,15 +23,24 @@ from .terminal import step
 
 
 class Stack(Deployment):
-    """One stack, given by its directory and its first port."""
+    """One stack, given by its directory and its first port. `postgresql_settings`: more ones than a stack has."""
 
-    def __init__(self, folder: Path, port_base: int, groups: tuple[int, ...] = INDEX_GROUPS):
+    def __init__(
+        self,
+        folder: Path,
+        port_base: int,
+        groups: tuple[int, ...] = INDEX_GROUPS,
+        postgresql_settings: dict[str, str] | None = None,
+    ):
         self.groups = groups
+        self.postgresql_settings = postgresql_settings or {}
         super().__init__(folder, Layout(folder.absolute().resolve(), port_base))
 
     def _compose(self, layout: Layout) -> None:
         self.layout, account = layout, self.account
         self.postgresql = PostgreSQL(layout, account)
+        for name, value in self.postgresql_settings.items():
+            self.postgresql.process.command += ["-c", f"{name}={value}"]
         self.pgbouncer = PgBouncer(layout, account, self.postgresql)
         self.indexnodes = {replica: IndexNode(layout, account, replica, self.groups) for replica in REPLICAS}
         self.gateway = Gateway(layout, account)

@@ -28,6 +28,8 @@ const RENAME_DIRECTORY: &str = "SELECT code FROM mantle.rename_directory(1000, $
 const TEXTBOOK_RENAME: &str = "SELECT NULL::text FROM bench_textbook.rename(1000, $1, $2, $3, $4, $5, $6, $7)";
 const WAITS: &str = "SELECT coalesce(wait_event_type || ':' || wait_event, 'running'), count(*) FROM pg_stat_activity \
       WHERE state = 'active' AND backend_type = 'client backend' AND usename = $1 AND pid <> pg_backend_pid() GROUP BY 1";
+/// The transaction began too long ago.
+const LEASE_EXPIRED: &str = "MT044";
 const COMPACTION_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +116,7 @@ impl Session {
         }
     }
 
-    /// Renames; false after a deadlock, a lock timeout or a serialization failure.
+    /// Renames; false after a deadlock, a lock timeout or a serialization failure, or after a wait longer than a lease.
     pub async fn rename(&self, store: Store, of: &Move<'_>) -> Result<bool> {
         let is_directory = of.source.1.ends_with('/');
         let request = Uuid::new_v4();
@@ -137,6 +139,7 @@ impl Session {
         match self.client.query_typed(sql, &params).await {
             Ok(rows) => match rows.first().map(|row| row.get::<_, Option<String>>(0)) {
                 Some(None) => Ok(true),
+                Some(Some(code)) if code == LEASE_EXPIRED => Ok(false),
                 code => bail!("rename of {:?} answered {code:?}", of.source),
             },
             Err(error) if error.code().is_some_and(gave_up) => Ok(false),

@@ -6,6 +6,7 @@ mod citus;
 mod contention;
 mod proof;
 mod soak;
+mod statements;
 
 use std::{pin::pin, time::Duration};
 

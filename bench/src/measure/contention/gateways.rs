@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::{Measured, Setting};
 use crate::{
-    measure::{rotation, run_clients},
+    measure::{Bench, rotation, run_clients},
     report::{Report, count, short},
     rest::Rest,
 };
@@ -17,20 +17,18 @@ const TURNS: u32 = 3;
 /// The gateways' role.
 const ROLE: &str = "gateway";
 
-pub async fn run(setting: &Setting<'_>, ns: &str, report: &mut Report) -> Result<()> {
+pub async fn run(setting: &Setting<'_>, bench: &Bench, ns: &str, report: &mut Report) -> Result<()> {
     report.heading("mkdir in one directory over REST, by gateways");
-    let bench = setting.bench;
     if bench.gathering.len() < 2 || bench.not_gathering.len() < 2 {
         report.paragraph("Not measured: it takes two gateways that gather calls, and two that do not.");
         return Ok(());
     }
-    let measured = measure(setting, ns, report).await;
+    let measured = measure(setting, bench, ns, report).await;
     setting.watcher.alter_delta_records("").await?;
     measured
 }
 
-async fn measure(setting: &Setting<'_>, ns: &str, report: &mut Report) -> Result<()> {
-    let bench = setting.bench;
+async fn measure(setting: &Setting<'_>, bench: &Bench, ns: &str, report: &mut Report) -> Result<()> {
     let mut rows = Vec::new();
     for (name, gateways) in [
         ("1", &bench.gathering[..1]),
@@ -72,7 +70,7 @@ async fn in_turn(setting: &Setting<'_>, ns: &str, gateways: &[Rest], clients: us
     for (turn, at) in rotation(TURNS, MODES.len()) {
         setting.watcher.alter_delta_records(MODES[at]).await?;
         let (of, parent) = (&mut found[at], &parents[at]);
-        let mkdirs = run_clients(clients, setting.bench.period / 2 / TURNS, |client, round| {
+        let mkdirs = run_clients(clients, setting.period / 2 / TURNS, |client, round| {
             let (rest, path) = (&rests[client], format!("{parent}/d{turn}-{client}-{round}"));
             async move { rest.mkdir(ns, &path).await }
         });

@@ -93,7 +93,7 @@ async fn one_turn(
     let (mut queues, receivers): (Vec<_>, Vec<_>) = (0..gateways).map(|_| mpsc::unbounded_channel()).unzip();
     let senders = receivers.into_iter().enumerate().map(|(at, jobs)| gather(setting, way, at, parent, jobs));
     let turn = async {
-        let done = run_clients(clients, setting.bench.period / 2 / TURNS, |client, round| {
+        let done = run_clients(clients, setting.period / 2 / TURNS, |client, round| {
             let id = first + IDS_PER_TURN * client as i64 + round as i64;
             let queue = &queues[client % gateways];
             async move {
@@ -111,6 +111,6 @@ async fn one_turn(
         let ((_, sample), batches) = tokio::try_join!(turn, sent)?;
         Ok((sample, batches))
     };
-    *batches += found.add(setting.watcher, &setting.bench.database_role, both).await?;
+    *batches += found.add(setting.watcher, setting.role, both).await?;
     Ok(())
 }

@@ -42,7 +42,10 @@ impl Way {
 
 /// The sessions and the namespace that the three measurements share.
 struct Setting<'a> {
-    bench: &'a Bench,
+    /// The role of the sessions.
+    role: &'a str,
+    /// Each way's turns of a row last half of it together.
+    period: Duration,
     sessions: Vec<Session>,
     watcher: &'a Session,
     /// Signs directory renames, as the index would.
@@ -50,7 +53,15 @@ struct Setting<'a> {
     ns: i64,
 }
 
-impl Setting<'_> {
+impl<'a> Setting<'a> {
+    /// Opens as many sessions as the measurements need, at most. `ns` exists.
+    async fn open(database: &str, role: &'a str, watcher: &'a Session, ns: &str, period: Duration) -> Result<Self> {
+        let sessions = Session::several(database, single::CLIENTS[single::CLIENTS.len() - 1]).await?;
+        let ns = sessions[0].namespace(ns).await?;
+        watcher.wait_for_vacuum().await?;
+        Ok(Self { role, period, sessions, watcher, signer: Signer::new(watcher).await?, ns })
+    }
+
     /// Allocates `count` ids; answers the first.
     async fn ids(&self, count: i64) -> Result<i64> {
         self.sessions[0].allocate_ids(count).await
@@ -129,17 +140,40 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     measured
 }
 
+/// Changes a second in SQL, each session in directories of its own: Mantle's and the textbook's.
+pub struct Rates {
+    pub verb: &'static str,
+    pub sessions: usize,
+    pub mantle: f64,
+    pub textbook: f64,
+}
+
+/// mkdir by one session and renames of directories by several numbers of sessions, as in the whole measurement, beside the
+/// textbook alone. Each turn lasts `turn`. `ns` exists.
+pub async fn against_textbook(
+    database: &str,
+    role: &str,
+    watcher: &Session,
+    ns: &str,
+    turn: Duration,
+) -> Result<Vec<Rates>> {
+    watcher.make_textbook().await?;
+    let measured = async {
+        let setting = Setting::open(database, role, watcher, ns, turn * 2 * single::TURNS).await?;
+        single::against_textbook(&setting).await
+    };
+    let measured = measured.await;
+    watcher.drop_textbook().await?;
+    measured
+}
+
 async fn measure(bench: &Bench, watcher: &Session, report: &mut Report) -> Result<()> {
     let ns = format!("{}-contention", bench.ns);
     bench.rest.create_namespace(&ns).await?;
-    let sessions = Session::several(&bench.options.database, single::CLIENTS[single::CLIENTS.len() - 1]).await?;
-    let ns_id = sessions[0].namespace(&ns).await?;
-    watcher.wait_for_vacuum().await?;
-    let signer = Signer::new(watcher).await?;
-    let setting = Setting { bench, sessions, watcher, signer, ns: ns_id };
+    let setting = Setting::open(&bench.options.database, &bench.database_role, watcher, &ns, bench.period).await?;
     single::run(&setting, report).await?;
     gathered::run(&setting, report).await?;
-    gateways::run(&setting, &ns, report).await?;
+    gateways::run(&setting, bench, &ns, report).await?;
     causes(report);
     Ok(())
 }

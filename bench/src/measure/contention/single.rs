@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
 
-use super::{Measured, Setting, Way};
+use super::{Measured, Rates, Setting, Way};
 use crate::{
     measure::{rotation, run_clients},
     plot::{self, Series},
@@ -13,7 +13,7 @@ use crate::{
 };
 
 pub const CLIENTS: [usize; 4] = [1, 4, 16, 64];
-const TURNS: u32 = 3;
+pub const TURNS: u32 = 3;
 /// Ids of one client's turn.
 const IDS_PER_TURN: i64 = 20_000;
 const PLOT_FILE: &str = "mkdirs-by-clients.svg";
@@ -132,7 +132,7 @@ pub async fn run(setting: &Setting<'_>, report: &mut Report) -> Result<()> {
         let (mut rows, mut shared) = (Vec::new(), Way::ALL.map(|way| Series { name: way.legend, points: Vec::new() }));
         for is_shared in [true, false] {
             for clients in CLIENTS {
-                let found = in_turn(setting, verb, clients, is_shared).await?;
+                let found = in_turn(setting, verb, Way::ALL, clients, is_shared).await?;
                 let [.., baseline] = &found;
                 for ((way, of), series) in Way::ALL.iter().zip(&found).zip(&mut shared) {
                     if is_shared {
@@ -158,12 +158,32 @@ fn draw_mkdirs(series: &[Series]) -> Result<String> {
     plot::draw(PLOT_TITLE, "clients, each a session of PostgreSQL", "mkdirs per second", series)
 }
 
-async fn in_turn(setting: &Setting<'_>, verb: Verb, clients: usize, is_shared: bool) -> Result<[Measured; 4]> {
+/// Mantle as it is by default, and the textbook; each client has directories of its own.
+pub async fn against_textbook(setting: &Setting<'_>) -> Result<Vec<Rates>> {
+    let [auto, .., textbook] = Way::ALL;
+    let mut rates = Vec::new();
+    for (verb, clients) in [(Verb::Mkdir, &CLIENTS[..1]), (Verb::RenameDirectory, &CLIENTS[..])] {
+        for sessions in clients.iter().copied() {
+            let [mantle, textbook] = in_turn(setting, verb, [auto, textbook], sessions, false).await?;
+            let [mantle, textbook] = [mantle, textbook].map(|measured| measured.per_second());
+            rates.push(Rates { verb: verb.texts().0, sessions, mantle, textbook });
+        }
+    }
+    Ok(rates)
+}
+
+async fn in_turn<const N: usize>(
+    setting: &Setting<'_>,
+    verb: Verb,
+    ways: [Way; N],
+    clients: usize,
+    is_shared: bool,
+) -> Result<[Measured; N]> {
     let mut workloads = Vec::new();
-    for way in Way::ALL {
+    for way in ways {
         workloads.push(Workload::new(setting, verb, way, clients, is_shared).await?);
     }
-    let mut found = <[Measured; 4]>::default();
+    let mut found = std::array::from_fn(|_| Measured::default());
     for (_, at) in rotation(TURNS, workloads.len()) {
         one_turn(setting, &workloads[at], clients, &mut found[at]).await?;
         setting.watcher.wait_for_compaction().await?;
@@ -176,7 +196,7 @@ async fn one_turn(setting: &Setting<'_>, workload: &Workload, clients: usize, fo
     let first = setting.ids(IDS_PER_TURN * clients as i64).await?;
     let failed = AtomicU64::new(0);
     let failures = &failed;
-    let period = setting.bench.period / 2 / TURNS;
+    let period = setting.period / 2 / TURNS;
     let changes = run_clients(clients, period, |client, round| {
         // Each client has ids of its own; no machine does more rounds than there are ids.
         let id = first + IDS_PER_TURN * client as i64 + round as i64 % IDS_PER_TURN;
@@ -189,7 +209,7 @@ async fn one_turn(setting: &Setting<'_>, workload: &Workload, clients: usize, fo
         }
     });
     let work = async { Ok((changes.await?.1, ())) };
-    found.add(setting.watcher, &setting.bench.database_role, work).await?;
+    found.add(setting.watcher, setting.role, work).await?;
     found.failed += failed.into_inner();
     Ok(())
 }
