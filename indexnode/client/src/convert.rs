@@ -174,8 +174,12 @@ mod tests {
             lineages: vec![proto::Lineage { source: 1, system_identifier: 2, timeline: 3 }],
             group: 4,
             reads_rows: true,
+            settles: true,
         };
-        check(&resolve, "0801100218032203612f622a010332026e733a010142070801120302ac024a0101520608011002180358046001");
+        check(
+            &resolve,
+            "0801100218032203612f622a010332026e733a010142070801120302ac024a01015206080110021803580460016801",
+        );
         let resolved = proto::ResolveResponse {
             number: 1,
             outcome: outcome.clone(),
@@ -191,10 +195,11 @@ mod tests {
             versions: vec![11],
             crossed_locks: vec![true],
             rows: vec![12, 13],
+            settled: true,
         };
         check(
             &resolved,
-            "0801120808171201641a016118022201032a01043201053a01064201074a01085201095a010a62010b6a010172020c0d",
+            "0801120808171201641a016118022201032a01043201053a01064201074a01085201095a010a62010b6a010172020c0d7801",
         );
         let prepare = proto::PrepareRenameRequest {
             request: Some(request.into()),
