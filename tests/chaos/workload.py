@@ -74,7 +74,7 @@ CROSSING = Mix(
 HOPPING = Mix({"rename": 6, "chmod": 6, "list": 6, "stat": 1}, ("a", "b", "c"), (1,), moved="x")
 OUTCOMES = {
     "not_found": "missing", "already_exists": "exists", "not_empty": "not_empty", "rename_loop": "loop",
-    "NoSuchKey": "missing", "PreconditionFailed": "differs",
+    "NoSuchKey": "missing", "PreconditionFailed": "differs", "path_too_deep": "too_deep",
 }  # fmt: skip
 
 
