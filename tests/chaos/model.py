@@ -9,6 +9,8 @@ from dataclasses import dataclass
 Path = tuple[str, ...]
 # A directory's id, or an object's content.
 Value = int | str
+# A path has at most 128 components; the first is the directory that only the checked operations touch.
+DEPTH_MAX = 127
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,9 @@ class Tree:
                 yield "loop"
             if self.get(operation.to) is not None:
                 yield "exists"
+            below = max((len(at) - len(operation.path) for at, _ in self.below(operation.path)), default=0)
+            if len(operation.to) + below > DEPTH_MAX:
+                yield "too_deep"
         elif operation.verb == "delete_if_match":
             if here is None:
                 yield "missing"

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from .linearizable import Call, Undecided, check
-from .model import Operation, Outcome, Tree
+from .model import DEPTH_MAX, Operation, Outcome, Tree
 
 EMPTY = frozenset({Tree()})
 
@@ -82,6 +82,15 @@ def test_all_states_that_a_window_may_end_in_begin_the_next():
     assert {tree.get(("o",)) for tree in finals} == {"x", "y"}
     assert check([call(4, 5, "get", "o", value="x")], finals).is_linearizable
     assert not check([call(4, 5, "get", "o", value="x"), call(6, 7, "get", "o", value="y")], finals).is_linearizable
+
+
+@pytest.mark.parametrize(("levels", "fact"), [(DEPTH_MAX - 1, "ok"), (DEPTH_MAX, "too_deep")])
+def test_a_rename_makes_no_path_too_deep(levels, fact):
+    """The deepest path gets one component more."""
+    tree = Tree(frozenset({(("a",) * depth, depth) for depth in range(1, levels + 1)} | {(("b",), 1000)}))
+    rename = Operation("rename", ("a",), ("b", "a"))
+    facts = [fact for fact in ("ok", "too_deep") if tree.after(rename, Outcome(fact)) is not None]
+    assert facts == [fact]
 
 
 def test_a_window_that_is_too_large_is_no_pass():

@@ -76,7 +76,7 @@ HOPPING = Mix({"rename": 6, "chmod": 6, "list": 6, "stat": 1}, ("a", "b", "c"), 
 SEEKING = Mix({"mkdir": 5, "rmdir": 4, "list": 6, "stat": 8}, ("a", "b"), (1,))
 OUTCOMES = {
     "not_found": "missing", "already_exists": "exists", "not_empty": "not_empty", "rename_loop": "loop",
-    "NoSuchKey": "missing", "PreconditionFailed": "differs",
+    "NoSuchKey": "missing", "PreconditionFailed": "differs", "path_too_deep": "too_deep",
 }  # fmt: skip
 
 
