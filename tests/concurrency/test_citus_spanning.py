@@ -112,6 +112,6 @@ def test_a_missing_latch_is_noticed(pairs):
     )
     pairs.hold_in(E)
     found = pairs.run(LEVELS, "rename e/o to d/n", BEFORE_COUNTS, "rmdir d/")
-    # The tombstone is written without the executor: a row that another transaction has changed is an error there, and the
-    # data stays as it is. So the wrong code is all that is found.
+    # The tombstone is written without the executor, where a row that another transaction has changed is an error, and
+    # the data stays as it is. So the wrong code is all that is found.
     assert "code" in {text.split(": ")[0] for text in found}, found

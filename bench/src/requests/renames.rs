@@ -40,7 +40,7 @@ pub struct Beside {
 /// A client's directory, which is renamed to and fro. `number`: of the rename.
 async fn to_and_fro(api: &Api<'_>, connection: &super::wire::Connection, place: &str, number: usize) -> Result<()> {
     let [here, there] = ["d", "r"].map(|name| format!("{place}-{name}/"));
-    let (source, destination) = if number % 2 == 0 { (here, there) } else { (there, here) };
+    let (source, destination) = if number.is_multiple_of(2) { (here, there) } else { (there, here) };
     api.rename(connection, &source, &destination).await
 }
 

@@ -132,13 +132,7 @@ impl Gateway {
 
     /// How far a path exists, by the index's answer or by PostgreSQL. PostgreSQL is asked rarely, and in a future of its own:
     /// each request would make room for it otherwise.
-    async fn reached(
-        &self,
-        caller: &Caller,
-        namespace: &str,
-        path: &[&str],
-        answer: Option<Found>,
-    ) -> Result<Reached> {
+    async fn reached(&self, caller: &Caller, namespace: &str, path: &[&str], answer: Option<Found>) -> Result<Reached> {
         let crosses_lock = match answer {
             Some((start, found)) if !found.crossed_lock && is_final(&found) => return self.found(&start, found),
             Some((_, found)) => found.crossed_lock,

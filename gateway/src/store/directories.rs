@@ -1,7 +1,7 @@
 //! Mutations of directories, and of the attributes of any entry.
 
 use mantle_types::{
-    Caller, DirectoryId, EntryId, Epoch, ErrorCode, GroupId, PartitionId, Permission, Result,
+    DirectoryId, EntryId, ErrorCode, PartitionId, Permission, Result,
     verbs::{Verb, mkdir, rmdir, set_attributes},
 };
 use serde_json::Value;
@@ -11,8 +11,7 @@ use super::{
     RequestClaim, Store,
     columns::{Column, column},
     mutation::Mutation,
-    renames::{self, Element},
-    resolution::LeasedPartition,
+    renames::{self, Element, RenameDirectory},
     rows::{self, Entry, Written},
     sql::{self, Statement},
 };
@@ -27,32 +26,6 @@ pub struct NewDirectory {
     /// An explicit directory stays when it is empty.
     pub explicit: bool,
     pub user_metadata: Option<Value>,
-}
-
-/// A directory to move. The index's leader has locked it for this request. Names have their trailing slash.
-pub struct RenameDirectory<'a> {
-    /// Partition of the source's parent.
-    pub source: LeasedPartition,
-    pub source_name: &'a str,
-    pub source_id: DirectoryId,
-    /// Partition of the destination's parent.
-    pub destination_pid: PartitionId,
-    pub destination_name: &'a str,
-    /// The empty directory that the rename replaces.
-    pub replaced: Option<DirectoryId>,
-    pub prepare: Prepare<'a>,
-    pub caller: &'a Caller,
-}
-
-/// Names a prepare of the index, so that PostgreSQL can check it.
-#[derive(Clone, Copy)]
-pub struct Prepare<'a> {
-    pub group: GroupId,
-    pub epoch: Epoch,
-    /// The attempt: log index of the prepare (P20).
-    pub attempt: u64,
-    /// The leader's signature of the prepare.
-    pub proof: Option<&'a [u8]>,
 }
 
 /// New attributes of an entry; `None` leaves one as it is.

@@ -38,12 +38,13 @@ use tokio_postgres::{Row, types::Type};
 pub use self::{
     batch::BATCH_ELEMENTS,
     database::pause,
-    directories::{NewDirectory, Prepare, Pruned, RenameDirectory, Rmdir, SetAttributes},
+    directories::{NewDirectory, Pruned, Rmdir, SetAttributes},
     namespaces::{Assignment, Namespace, no_namespace},
     objects::{CopyObject, DeleteObject, NewObject, RenameObject},
     operations::{Operation, RemoveTree},
     precondition::Precondition,
     reads::{Listed, SubtreeTotals},
+    renames::{Prepare, RenameDirectory},
     resolution::{LeasedPartition, ResolutionContext, ResolutionStart},
     rows::{Coded, EMPTY_MD5, Entry, Written, accepted, code_of},
     uploads::{

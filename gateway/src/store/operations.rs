@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{
     RequestClaim, Store,
-    directories::Prepare,
+    renames::Prepare,
     resolution::LeasedPartition,
     rows::{self, Written},
     sql,

@@ -7,7 +7,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use mantle_types::{DirectoryId, Epoch, GroupId, PartitionId, Result, limits::BATCH_LATCHES_MAX};
+use mantle_types::{Caller, DirectoryId, Epoch, GroupId, PartitionId, Result, limits::BATCH_LATCHES_MAX};
 use parking_lot::Mutex;
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
@@ -16,12 +16,38 @@ use super::{
     RequestClaim,
     batch::{Batcher, Bounds, Calls, Failure},
     database::{Database, Param, one},
-    directories::RenameDirectory,
     mutation::{answers, failure},
+    resolution::LeasedPartition,
     rows::{Coded, Written},
     sql,
 };
 use crate::config::Postgres;
+
+/// A directory to move. The index's leader has locked it for this request. Names have their trailing slash.
+pub struct RenameDirectory<'a> {
+    /// Partition of the source's parent.
+    pub source: LeasedPartition,
+    pub source_name: &'a str,
+    pub source_id: DirectoryId,
+    /// Partition of the destination's parent.
+    pub destination_pid: PartitionId,
+    pub destination_name: &'a str,
+    /// The empty directory that the rename replaces.
+    pub replaced: Option<DirectoryId>,
+    pub prepare: Prepare<'a>,
+    pub caller: &'a Caller,
+}
+
+/// Names a prepare of the index, so that PostgreSQL can check it.
+#[derive(Clone, Copy)]
+pub struct Prepare<'a> {
+    pub group: GroupId,
+    pub epoch: Epoch,
+    /// The attempt: log index of the prepare (P20).
+    pub attempt: u64,
+    /// The leader's signature of the prepare.
+    pub proof: Option<&'a [u8]>,
+}
 
 /// Most latches that one rename adds to its batch: two directories, two names, the directory that it replaces. The
 /// epoch's is the batch's.
