@@ -58,7 +58,7 @@ figures! {
     LOCK_BYTES 420.0, "Shared memory of a place in the lock table.", "`shared_memory_size` of a server with 200 connections: 387 MiB";
     SHARED_OTHER_BYTES 80.0 * 1024.0 * 1024.0, "Shared memory for `wal_buffers` (64 MiB) and the rest.", "`pg_shmem_allocations`";
     SHARED_BYTES_PER_BUFFER_BYTE 0.01, "Shared memory that describes `shared_buffers`, for each of their bytes.", "`pg_shmem_allocations`: 1 MiB for 128 MiB";
-    SESSION_BYTES 8.0 * 1024.0 * 1024.0, "Private memory of a session.", "`tests/cluster/test_sizing.py`: 3–6 MiB";
+    SESSION_BYTES 10.0 * 1024.0 * 1024.0, "Private memory of a session: most of it describes the shards that it has opened.", "`tests/cluster/test_sizing.py`: 5–8 MiB";
     PATRONI_BYTES 64.0 * 1024.0 * 1024.0, "Patroni's process.", "`tests/cluster/test_sizing.py`: 55 MiB";
     PGBOUNCER_BYTES 16.0 * 1024.0 * 1024.0, "PgBouncer's process.", "`tests/cluster/test_sizing.py`: 9 MiB";
     INDEXNODE_BYTES 72.0 * 1024.0 * 1024.0, "An IndexNode without directories.", "[docs/benchmarks.md](benchmarks.md): 56 MB; 61 MiB on a cluster under load";
