@@ -18,6 +18,7 @@ mod s3;
 mod sample;
 mod soak;
 mod sql;
+mod stack;
 mod tls;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
@@ -35,9 +36,10 @@ use crate::{
     rest::Rest,
     s3::S3,
     sql::Session,
+    stack::Stack,
 };
 
-/// The IndexNode's allocator, for the replicas of `index-replicas`. The callers have it too; gateways do not.
+/// The IndexNode's allocator, for the replicas of `index-replicas`. The callers have it too.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -86,36 +88,17 @@ struct Options {
     /// Seconds of each throughput
     #[arg(long, value_name = "N", default_value_t = 5)]
     seconds: u64,
-    /// The gateway
-    #[arg(long, env = "MANTLE_URL", value_name = "URL")]
-    url: String,
-    /// Its bearer token
-    #[arg(long, env = "MANTLE_TOKEN", hide_env_values = true)]
-    token: String,
+    #[command(flatten)]
+    stack: Stack,
     /// The S3 endpoint
     #[arg(long, env = "AWS_ENDPOINT_URL", value_name = "URL")]
     s3_endpoint: String,
-    #[arg(long, env = "AWS_REGION")]
-    region: String,
-    #[arg(long, env = "AWS_ACCESS_KEY_ID")]
-    access_key: String,
-    #[arg(long, env = "AWS_SECRET_ACCESS_KEY", hide_env_values = true)]
-    secret_key: String,
-    /// Direct PostgreSQL URL of a role in mantle_gateway, for the import and for batches
-    #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
-    database: String,
-    /// The same of a superuser, which makes the textbook's tables and changes the server's settings
-    #[arg(long, env = "MANTLE_ADMIN_URL", value_name = "URL", hide_env_values = true)]
-    admin: String,
     /// More gateways, for the measurements with two; separated by commas
     #[arg(long, env = "MANTLE_MORE_URLS", value_name = "URLS", value_delimiter = ',')]
     more_urls: Vec<String>,
     /// Gateways that gather no calls (`postgres.batch_elements_max = 1`); separated by commas
     #[arg(long, env = "MANTLE_NOT_GATHERING_URLS", value_name = "URLS", value_delimiter = ',')]
     not_gathering_urls: Vec<String>,
-    /// The stack's processes, for their processor time: `name=pid`, separated by commas
-    #[arg(long, env = "MANTLE_PROCESSES", value_name = "LIST", value_delimiter = ',', hide = true)]
-    processes: Vec<String>,
     /// Another S3 service on this machine to measure beside, by `name,url,pid`
     #[arg(long, value_name = "PEER")]
     peer: Option<String>,
@@ -131,9 +114,6 @@ struct Options {
     /// The role of DATABASE_URL through the pooler, for the baselines
     #[arg(long, env = "MANTLE_POOLER_URL", value_name = "URL", hide_env_values = true)]
     pooler: String,
-    /// Addresses of the index replicas, separated by commas
-    #[arg(long, env = "MANTLE_INDEX", value_name = "ADDRESSES")]
-    index: String,
 }
 
 fn main() -> Result<ExitCode> {
@@ -165,16 +145,16 @@ async fn perform(command: Command, output: Option<PathBuf>) -> Result<ExitCode> 
 }
 
 async fn run(options: Options) -> Result<Report> {
-    let gateways = |urls: &[String]| urls.iter().map(|url| Rest::new(url, &options.token)).collect::<Vec<_>>();
-    let rest = Rest::new(&options.url, &options.token);
-    let database: tokio_postgres::Config = options.database.parse()?;
+    let gateways = |urls: &[String]| urls.iter().map(|url| Rest::new(url, &options.stack.token)).collect::<Vec<_>>();
+    let rest = Rest::new(&options.stack.url, &options.stack.token);
+    let database: tokio_postgres::Config = options.stack.database.parse()?;
     let bench = Bench {
         gathering: [std::slice::from_ref(&rest), &gateways(&options.more_urls)].concat(),
         not_gathering: gateways(&options.not_gathering_urls),
         rest,
         database_role: database.get_user().context("no role in the database's URL")?.to_owned(),
-        s3: S3::new(&options.s3_endpoint, &options.region, &options.access_key, &options.secret_key)?,
-        index: IndexClient::connect_lazy(options.index.split(',').map(str::to_owned).collect(), None)?
+        s3: S3::new(&options.s3_endpoint, &options.stack.region, &options.stack.access_key, &options.stack.secret_key)?,
+        index: IndexClient::connect_lazy(options.stack.index.split(',').map(str::to_owned).collect(), None)?
             .of_group(GroupId(1)),
         input: Input::read(&options.listing)?,
         ns: format!("bench-{}", chrono::Utc::now().format("%Y%m%d-%H%M%S")),

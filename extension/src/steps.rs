@@ -1,6 +1,7 @@
 //! The steps that verbs are made of, as far as they are written in Rust; `sql/steps` has the others.
 
 pub mod access;
+pub mod answers;
 pub mod batch;
 pub mod change_stream;
 pub mod counts;

@@ -11,6 +11,7 @@ import collections
 import os
 import time
 import uuid
+from dataclasses import dataclass
 
 import psycopg
 import pytest
@@ -232,6 +233,31 @@ def differences(answers: list, expected: list, rows: dict[str, list], expected_r
     return texts
 
 
+@dataclass(frozen=True)
+class Until:
+    """When a comparison ends: so many seconds, and every outcome met, within so many histories from a seed on."""
+
+    seed: int
+    seconds: float
+    histories_max: int
+    outcomes: tuple[str, ...]
+
+
+def compare_until_all_are_met(fast, fallback, one_history, until: Until, capsys) -> None:
+    """Plays random histories at both, which must stay equal."""
+    assert fast.next_id == fallback.next_id
+    deadline, seed, total = time.monotonic() + until.seconds, until.seed, collections.Counter()
+    # Goes on until every case was met: a generator that no longer reaches one would prove nothing.
+    while time.monotonic() < deadline or not all(total[outcome] > 0 for outcome in until.outcomes):
+        found, outcomes = one_history(fast, fallback, seed)
+        assert found == [], f"MANTLE_PROPERTY_SEED={seed}:\n" + "\n".join(found)
+        total += outcomes
+        seed += 1
+        assert seed - until.seed < until.histories_max, [*sorted(set(until.outcomes) - set(total)), total]
+    with capsys.disabled():
+        print(f"\n{seed - until.seed} histories, seeds {until.seed} to {seed - 1}: {dict(total.most_common())}")
+
+
 @pytest.fixture(scope="module")
 def databases(make_target):
     both = FastPath(make_target("paths_fast")), Fallback(make_target("paths_fallback"))
@@ -242,17 +268,7 @@ def databases(make_target):
 
 def test_the_fast_path_does_what_the_fallback_does(databases, capsys):
     fast, fallback = databases
-    assert fast.next_id == fallback.next_id
-    deadline, seed, total = time.monotonic() + SECONDS, SEED, collections.Counter()
-    # Goes on until every case was met: a generator that no longer reaches one would prove nothing.
-    while time.monotonic() < deadline or not all(total[outcome] > 0 for outcome in OUTCOMES):
-        found, outcomes = one_history(fast, fallback, seed)
-        assert found == [], f"MANTLE_PROPERTY_SEED={seed}:\n" + "\n".join(found)
-        total += outcomes
-        seed += 1
-        assert seed - SEED < HISTORIES_MAX, total
-    with capsys.disabled():
-        print(f"\n{seed - SEED} histories, seeds {SEED} to {seed - 1}: {dict(total.most_common())}")
+    compare_until_all_are_met(fast, fallback, one_history, Until(SEED, SECONDS, HISTORIES_MAX, OUTCOMES), capsys)
 
 
 def malformed() -> list[tuple[str, str, dict[str, list | None]]]:

@@ -18,7 +18,7 @@ from tests.support.sql_wrappers import put_at_beginning
 
 from . import verbs
 from .batches import Batches
-from .test_two_paths import DELTA_RECORDS, DIGEST, ROWS, Database, differences
+from .test_two_paths import DELTA_RECORDS, DIGEST, ROWS, Database, Until, compare_until_all_are_met, differences
 from .tree import Op
 
 SECONDS = 4.0
@@ -312,17 +312,7 @@ def sides(make_target):
 
 def test_the_fast_path_does_what_the_fallback_does(sides, capsys):
     fast, slow = sides
-    assert fast.next_id == slow.next_id
-    deadline, seed, total = time.monotonic() + SECONDS, SEED, collections.Counter()
-    # Goes on until every case was met: a generator that no longer reaches one would prove nothing.
-    while time.monotonic() < deadline or not all(total[outcome] > 0 for outcome in OUTCOMES):
-        found, outcomes = one_history(fast, slow, seed)
-        assert found == [], f"MANTLE_PROPERTY_SEED={seed}:\n" + "\n".join(found)
-        total += outcomes
-        seed += 1
-        assert seed - SEED < HISTORIES_MAX, [*sorted(set(OUTCOMES) - set(total)), total]
-    with capsys.disabled():
-        print(f"\n{seed - SEED} histories, seeds {SEED} to {seed - 1}: {dict(total.most_common())}")
+    compare_until_all_are_met(fast, slow, one_history, Until(SEED, SECONDS, HISTORIES_MAX, OUTCOMES), capsys)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,8 @@ pub fn name(analysis: Analysis) -> String {
 }
 
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
-    let sessions = [Session::connect(&bench.options.admin).await?, Session::connect(&bench.options.admin).await?];
+    let sessions =
+        [Session::connect(&bench.options.stack.admin).await?, Session::connect(&bench.options.stack.admin).await?];
     sessions[0].wait_for_vacuum().await?;
     sessions[1].become_analyst(&bench.ns).await?;
     let mut rows = Vec::new();

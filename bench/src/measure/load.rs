@@ -12,7 +12,7 @@ use crate::report::{Report, count, short};
 /// Loads a listing into a new namespace with `mantle import`; answers the command's summary.
 pub async fn import(bench: &Bench, ns: &str, listing: &Path) -> Result<String> {
     bench.rest.create_namespace(ns).await?;
-    import_into(&bench.options.mantle, ns, listing, &bench.options.database, &bench.options.index).await
+    import_into(&bench.options.mantle, ns, listing, &bench.options.stack.database, &bench.options.stack.index).await
 }
 
 /// The same into an existing namespace. Without an index its addresses are empty.

@@ -24,7 +24,7 @@ pub struct Bench {
     pub rest: Rest,
     pub s3: S3,
     pub index: IndexClient,
-    /// The role of `options.database`.
+    /// The role of `options.stack.database`.
     pub database_role: String,
     /// Gateways that gather calls into batches; the first is `rest`.
     pub gathering: Vec<Rest>,

@@ -46,8 +46,8 @@ pub async fn run_alone(options: &Options) -> Result<Report> {
 
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     report.heading("put_object by batch, called in SQL, while the index reads the WAL");
-    let admin = Session::connect(&bench.options.admin).await?;
-    measure(&bench.options.database, &admin, &format!("{}-puts", bench.ns), bench.period / 2, report).await
+    let admin = Session::connect(&bench.options.stack.admin).await?;
+    measure(&bench.options.stack.database, &admin, &format!("{}-puts", bench.ns), bench.period / 2, report).await
 }
 
 /// Measures in a new namespace. The textbook exists while this runs.

@@ -17,7 +17,7 @@ const BOUND: Duration = Duration::from_secs(120);
 
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     report.heading("Rebuild of the index from PostgreSQL");
-    let admin = Session::connect(&bench.options.admin).await?;
+    let admin = Session::connect(&bench.options.stack.admin).await?;
     admin.wait_for_vacuum().await?;
     let mut rows = rounds(bench, &admin, "as loaded").await?;
     admin.vacuum().await?;

@@ -107,8 +107,8 @@ fn services(bench: &Bench) -> Result<Vec<Service>> {
     let options = &bench.options;
     let mut services = vec![Service {
         name: "Mantle".into(),
-        s3: S3::new(&options.s3_endpoint, &options.region, &options.access_key, &options.secret_key)?,
-        processes: Servers::parse(&options.processes)?,
+        s3: S3::new(&options.s3_endpoint, &options.stack.region, &options.stack.access_key, &options.stack.secret_key)?,
+        processes: Servers::parse(&options.stack.processes)?,
         bucket: format!("{}-s3", bench.ns),
     }];
     if let Some(peer) = &options.peer {
@@ -117,7 +117,7 @@ fn services(bench: &Bench) -> Result<Vec<Service>> {
         };
         services.push(Service {
             name: name.into(),
-            s3: S3::new(url, &options.region, &options.peer_access_key, &options.peer_secret_key)?,
+            s3: S3::new(url, &options.stack.region, &options.peer_access_key, &options.peer_secret_key)?,
             processes: Servers::one(name, Server::of(pid.parse()?)),
             bucket: format!("{}-s3", bench.ns),
         });

@@ -39,6 +39,7 @@ use crate::{
     },
     report::{Report, count, short},
     sql::Session,
+    stack::Stack,
 };
 
 const IDLE_LASTED: Duration = Duration::from_secs(5);
@@ -60,30 +61,8 @@ pub struct Options {
     /// Directories that clients of HDFS make; with fewer, on a slow machine, its listings are left out
     #[arg(long, env = "MANTLE_BENCH_HDFS_DIRECTORIES", value_name = "N", default_value_t = hdfs::MADE)]
     hdfs_directories: usize,
-    /// The gateway, for REST and S3
-    #[arg(long, env = "MANTLE_URL", value_name = "URL")]
-    url: String,
-    /// Its bearer token
-    #[arg(long, env = "MANTLE_TOKEN", hide_env_values = true)]
-    token: String,
-    #[arg(long, env = "AWS_REGION")]
-    region: String,
-    #[arg(long, env = "AWS_ACCESS_KEY_ID")]
-    access_key: String,
-    #[arg(long, env = "AWS_SECRET_ACCESS_KEY", hide_env_values = true)]
-    secret_key: String,
-    /// Direct PostgreSQL URL of a role in mantle_gateway
-    #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
-    database: String,
-    /// The same of a superuser, who makes the textbook's tables and counts statements
-    #[arg(long, env = "MANTLE_ADMIN_URL", value_name = "URL", hide_env_values = true)]
-    admin: String,
-    /// Addresses of the index replicas, separated by commas
-    #[arg(long, env = "MANTLE_INDEX", value_name = "ADDRESSES")]
-    index: String,
-    /// The stack's processes, for their processor time: `name=pid`, separated by commas
-    #[arg(long, env = "MANTLE_PROCESSES", value_name = "LIST", value_delimiter = ',')]
-    processes: Vec<String>,
+    #[command(flatten)]
+    stack: Stack,
 }
 
 /// All that a run has found.
@@ -147,7 +126,7 @@ impl Peers {
 pub async fn run(options: &Options, page: Option<&Path>) -> Result<(Report, bool)> {
     ensure!(options.seconds > 0 && options.rounds > 0, "nothing to do");
     let period = Duration::from_secs(options.seconds);
-    let admin = Session::connect(&options.admin).await?;
+    let admin = Session::connect(&options.stack.admin).await?;
     let mut facts = machine::facts(&admin).await?;
     facts.push(format!("rounds         {} (--rounds)", options.rounds));
     facts.push(format!("seconds        {} each phase (--seconds)", options.seconds));
@@ -158,15 +137,15 @@ pub async fn run(options: &Options, page: Option<&Path>) -> Result<(Report, bool
          order changes with each round. Figures are medians of the rounds, so parts need not add up to a sum.",
         &facts,
     );
-    let servers = Servers::parse(&options.processes)?;
-    let api = Api::new(&options.url, &options.token, &servers)?;
+    let servers = Servers::parse(&options.stack.processes)?;
+    let api = Api::new(&options.stack.url, &options.stack.token, &servers)?;
     api.create_namespace(&api.connections(1)[0], NS).await?;
     let idle = idle(&servers).await?;
     let mut peers = Peers::find(options.peers.as_deref())?;
     let mut rounds = Rounds::default();
     objects(options, &servers, &mut peers, &mut rounds).await?;
     directories(options, &api, &mut peers, &mut rounds).await?;
-    let index = IndexClient::connect_lazy(options.index.split(',').map(str::to_owned).collect(), None)?;
+    let index = IndexClient::connect_lazy(options.stack.index.split(',').map(str::to_owned).collect(), None)?;
     let index = index.of_group(GroupId(1));
     let (mut together, mut beside) = (Together::default(), Beside::default());
     for round in 0..options.rounds {
@@ -200,7 +179,7 @@ async fn idle(servers: &Servers) -> Result<f64> {
 
 /// Rounds of objects, at Mantle and two peers.
 async fn objects(options: &Options, servers: &Servers, peers: &mut Peers, rounds: &mut Rounds) -> Result<()> {
-    let (period, region) = (Duration::from_secs(options.seconds), options.region.as_str());
+    let (period, region) = (Duration::from_secs(options.seconds), options.stack.region.as_str());
     let ways = [None, Some(MINIO), Some(GARAGE)];
     for (round, at) in rotation(options.rounds, ways.len()) {
         if let Some(peer) = ways[at] {
@@ -213,9 +192,9 @@ async fn objects(options: &Options, servers: &Servers, peers: &mut Peers, rounds
         }
         eprintln!("objects over S3, round {}\n  {MANTLE}", round + 1);
         let credentials = Credentials {
-            url: options.url.clone(),
-            access_key: options.access_key.clone(),
-            secret_key: options.secret_key.clone(),
+            url: options.stack.url.clone(),
+            access_key: options.stack.access_key.clone(),
+            secret_key: options.stack.secret_key.clone(),
         };
         objects::Service::new(MANTLE, servers, &credentials, region)?.round(round, period, rounds).await?;
     }
@@ -289,9 +268,9 @@ fn show(figures: &Figures, report: &mut Report) {
 /// Changes in SQL beside the textbook.
 async fn in_sql(options: &Options, admin: &Session, report: &mut Report) -> Result<Vec<Rates>> {
     report.heading("In SQL, beside a textbook");
-    let config: tokio_postgres::Config = options.database.parse()?;
+    let config: tokio_postgres::Config = options.stack.database.parse()?;
     let role = config.get_user().context("no role in the database's URL")?;
-    let sql = contention::against_textbook(&options.database, role, admin, NS, SQL_TURN).await?;
+    let sql = contention::against_textbook(&options.stack.database, role, admin, NS, SQL_TURN).await?;
     report.paragraph(
         "As in `make bench ONLY=contention`: direct sessions, one change a call, each session in directories of its \
          own, three turns each. The textbook (baseline) checks nothing and tells no index.",

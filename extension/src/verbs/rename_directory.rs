@@ -14,7 +14,7 @@ use crate::{
     citus::shards::is_distributed,
     postgres::{
         call::{Arguments, call_step, nullable},
-        clock::{clock_timestamp, now},
+        clock::now,
         function::{Done, answer_row, c_function, raise},
         probe::{Key, Probe, Table},
         row::{Row, value, values},
@@ -22,6 +22,7 @@ use crate::{
     },
     steps::{
         access::{caller_of, recorded},
+        answers::{Answers, Request},
         change_stream::{cause, emit, record},
         counts::Delta,
         key::entry_key,
@@ -229,37 +230,24 @@ impl<'a> Rename<'a> {
 
     /// Records the attempt (P20) and the answer (P19). `false`, and nothing recorded, if there is a record of either.
     fn record(&self, version: i64) -> bool {
-        let key = || [Key::int8(1, self.ns), Key::int4(2, self.principal), Key::uuid(3, self.request)];
-        let (mut attempts, mut requests) = (Writer::open(c"rename_attempts"), Writer::open(c"requests"));
-        let known = attempts.find_all(&key(), |row| row.named::<i64>(c"attempt"));
+        let Self { ns, principal, request: id, hash, .. } = *self;
+        let request = Request { ns, principal, id, hash };
+        let (mut attempts, mut answers) = (Writer::open(c"rename_attempts"), Answers::open(c"requests"));
+        let known = attempts.find_all(&request.key(), |row| row.named::<i64>(c"attempt"));
         let is_superseded = known.into_iter().flatten().any(|attempt| attempt >= self.attempt);
-        if is_superseded || requests.find(&key(), |_| ()).is_some() {
+        if is_superseded || answers.has(&request) {
             return false;
         }
-        let of = (self.ns, self.principal, self.request);
         let columns = attempts.columns([c"ns", c"principal", c"request_id", c"attempt", c"state", c"created"]);
         // This waits for an abort of the attempt.
-        if !attempts.insert_if_free(zip(columns, values![of.0, of.1, of.2, self.attempt, "committed", now()])) {
+        if !attempts.insert_if_free(zip(columns, values![ns, principal, id, self.attempt, "committed", now()])) {
             return false;
         }
-        let columns = requests.columns([
-            c"ns",
-            c"principal",
-            c"request_id",
-            c"request_hash",
-            c"verb",
-            c"pid",
-            c"id",
-            c"version",
-            c"created",
-        ]);
-        let verb = "rename_directory";
-        let answer = values![of.0, of.1, of.2, self.hash, verb, self.ns, self.id, version, clock_timestamp()];
-        if requests.insert_if_free(zip(columns, answer)) {
+        if answers.record(&request, "rename_directory", [ns, self.id, version]) {
             return true;
         }
         // Another attempt of the request has just been carried out. This one is not.
-        let [ns, principal, request] = key();
+        let [ns, principal, request] = request.key();
         let own = [ns, principal, request, Key::int8(4, self.attempt)];
         if let Some(row) = attempts.find(&own, TupleCopy::of) {
             attempts.delete(&row);

@@ -3,7 +3,7 @@
 //! Invariant (P11): it looks into each directory before it latches, and again under the exclusive latch. What it does not
 //! remove is left to `mantle.rmdir_fallback`, which finds the reason, or the earlier answer. On Citus that does everything.
 
-use std::{collections::HashSet, iter::zip};
+use std::collections::HashSet;
 
 use mantle_types::{limits::ID_MIN, message::DirectoryOp, name::check_name, verbs::rmdir};
 use pgrx::{pg_sys, prelude::*};
@@ -13,14 +13,14 @@ use crate::{
     citus::shards::is_distributed,
     postgres::{
         call::{Arguments, call_function, call_step, nullable},
-        clock::clock_timestamp,
         function::{Done, answer_rows, c_function, raise},
-        probe::{Key, Probe},
-        row::{Row, value, values},
+        probe::Probe,
+        row::{Row, value},
         writer::{TupleCopy, Writer},
     },
     steps::{
         access::{caller_of, known, recorded},
+        answers::{Answers, Request},
         batch::shape_error,
         change_stream::{cause, emit, record},
         counts::Delta,
@@ -65,7 +65,7 @@ struct Found {
 /// The tables that a removal writes to.
 struct Tables {
     meta: Writer,
-    requests: Writer,
+    answers: Answers,
     queue: Writer,
 }
 
@@ -150,7 +150,7 @@ fn remove(call: &Arguments, empty: &[i64]) -> Option<Vec<i32>> {
 fn remove_all(elements: &[Element<'_>], empty: &[i64]) -> Vec<i32> {
     let mut tables = Tables {
         meta: Writer::open(c"meta"),
-        requests: Writer::open(c"requests"),
+        answers: Answers::open(c"requests"),
         queue: Writer::open(c"prune_queue"),
     };
     // The table's lock may have been a wait for its distribution.
@@ -166,7 +166,7 @@ fn remove_all(elements: &[Element<'_>], empty: &[i64]) -> Vec<i32> {
             continue;
         }
         let Some(found) = e.find(&mut probe) else { continue };
-        if !is_empty(e.id) || !e.record(&mut tables.requests, found.version + 1) {
+        if !is_empty(e.id) || !e.record(&mut tables.answers, found.version + 1) {
             continue;
         }
         tables.meta.delete(&found.row);
@@ -220,24 +220,9 @@ impl Element<'_> {
     }
 
     /// Records the answer (P19); `false` if there is one.
-    fn record(&self, requests: &mut Writer, version: i64) -> bool {
-        let key = [Key::int8(1, self.ns), Key::int4(2, self.principal), Key::uuid(3, self.request)];
-        if requests.find(&key, |_| ()).is_some() {
-            return false;
-        }
-        let columns = requests.columns([
-            c"ns",
-            c"principal",
-            c"request_id",
-            c"request_hash",
-            c"verb",
-            c"pid",
-            c"id",
-            c"version",
-            c"created",
-        ]);
-        let Element { ns, principal, request, hash, pid, id, .. } = *self;
-        let answer = values![ns, principal, request, hash, "rmdir", pid, id, version, clock_timestamp()];
-        requests.insert_if_free(zip(columns, answer))
+    fn record(&self, answers: &mut Answers, version: i64) -> bool {
+        let Element { ns, principal, request: id, hash, .. } = *self;
+        let request = Request { ns, principal, id, hash };
+        !answers.has(&request) && answers.record(&request, "rmdir", [self.pid, self.id, version])
     }
 }

@@ -9,20 +9,19 @@ use crate::{
         shards::TableNames,
     },
     postgres::{
-        clock::clock_timestamp,
         probe::Probe,
         row::{Value, values},
         writer::Writer,
     },
-    steps::{counts::Delta, key::entry_key},
+    steps::{
+        answers::{Answers, Request},
+        counts::Delta,
+        key::entry_key,
+    },
 };
 
 /// The columns that every entry has.
 const ENTRY: [&CStr; 9] = [c"pid", c"name", c"ts", c"ns", c"id", c"owner", c"grp", c"mode", c"version"];
-
-/// Columns of table `requests`.
-const REQUEST: [&CStr; 9] =
-    [c"ns", c"principal", c"request_id", c"request_hash", c"verb", c"pid", c"id", c"version", c"created"];
 
 /// The MetaTable and `requests`, or a shard of each, open for a call. A verb writes `N` more columns of its
 /// own.
@@ -33,26 +32,21 @@ pub struct Tables<const N: usize> {
     meta: Writer,
     entry_columns: [i32; ENTRY.len()],
     columns: [i32; N],
-    requests: Writer,
-    request_columns: [i32; REQUEST.len()],
+    answers: Answers,
 }
 
 impl<const N: usize> Tables<N> {
     fn open(names: Rc<TableNames>, columns: [&CStr; N]) -> Self {
-        let (meta, requests) = (Writer::open(&names.meta), Writer::open(&names.requests));
+        let (meta, answers) = (Writer::open(&names.meta), Answers::open(&names.requests));
         let (entry_columns, columns) = (meta.columns(ENTRY), meta.columns(columns));
-        let request_columns = requests.columns(REQUEST);
         let probe = meta.probe(entry_key(0, "").len());
-        Self { names, probe, meta, entry_columns, columns, requests, request_columns }
+        Self { names, probe, meta, entry_columns, columns, answers }
     }
 
     /// Records the answer to a request; `false` if there is one, or another call has just recorded it.
     pub fn record(&mut self, element: &Element<'_>, verb: &str) -> bool {
-        // Not the start of the transaction.
-        let now = clock_timestamp();
-        let Element { ns, principal, request, hash, pid, id, .. } = *element;
-        let values = values![ns, principal, request, hash, verb, pid, id, 1_i64, now];
-        self.requests.insert_if_free(zip(self.request_columns, values))
+        let Element { ns, principal, request: id, hash, .. } = *element;
+        self.answers.record(&Request { ns, principal, id, hash }, verb, [element.pid, element.id, 1])
     }
 
     pub fn insert(&mut self, e: &Element<'_>, values: [Value; N]) {

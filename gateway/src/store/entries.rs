@@ -46,11 +46,11 @@ pub struct EntryKey {
 struct ReadLocal(Database);
 
 impl BatchRead for ReadLocal {
-    type Key = EntryKey;
+    type Key = Arc<EntryKey>;
     type Answer = Option<Entry>;
     const NAME: &'static str = sql::STAT_LOCAL.name;
 
-    async fn read(&self, keys: &[EntryKey]) -> Result<Vec<Result<Option<Entry>>>, Failure> {
+    async fn read(&self, keys: &[Arc<EntryKey>]) -> Result<Vec<Result<Option<Entry>>>, Failure> {
         let places = || keys.iter().flat_map(|key| key.names.iter().map(move |name| (key, name)));
         let ns: Vec<i64> = places().map(|(key, _)| key.ns.as_i64()).collect();
         let pids: Vec<i64> = places().map(|(key, _)| key.pid.as_i64()).collect();
@@ -116,11 +116,11 @@ fn entry(row: &Record<'_>) -> Result<Option<Entry>> {
 struct ReadAnywhere(Arc<Nodes>);
 
 impl BatchRead for ReadAnywhere {
-    type Key = EntryKey;
+    type Key = Arc<EntryKey>;
     type Answer = Option<Entry>;
     const NAME: &'static str = sql::STAT.name;
 
-    async fn read(&self, keys: &[EntryKey]) -> Result<Vec<Result<Option<Entry>>>, Failure> {
+    async fn read(&self, keys: &[Arc<EntryKey>]) -> Result<Vec<Result<Option<Entry>>>, Failure> {
         let mut answers = Vec::with_capacity(keys.len());
         for key in keys {
             answers.push(read_anywhere(&self.0, key).await);
@@ -165,7 +165,7 @@ impl Entries {
         }
     }
 
-    async fn read(&self, key: EntryKey) -> Result<Option<Entry>> {
+    async fn read(&self, key: Arc<EntryKey>) -> Result<Option<Entry>> {
         if self.bounds.together_max <= 1 {
             return read_anywhere(&self.nodes, &key).await;
         }
@@ -194,6 +194,6 @@ impl Entries {
 impl Store {
     /// The entry of the first of these names that there is. Goes with reads of others where it can.
     pub async fn entry(&self, ns: NamespaceId, pid: PartitionId, names: Vec<String>) -> Result<Option<Entry>> {
-        self.entries.read(EntryKey { ns, pid, names }).await
+        self.entries.read(Arc::new(EntryKey { ns, pid, names })).await
     }
 }

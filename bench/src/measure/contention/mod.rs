@@ -133,7 +133,7 @@ impl Measured {
 
 /// Measures all three, with the textbook's tables made before and dropped after.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
-    let watcher = Session::connect(&bench.options.admin).await?;
+    let watcher = Session::connect(&bench.options.stack.admin).await?;
     watcher.make_textbook().await?;
     let measured = measure(bench, &watcher, report).await;
     watcher.drop_textbook().await?;
@@ -170,7 +170,8 @@ pub async fn against_textbook(
 async fn measure(bench: &Bench, watcher: &Session, report: &mut Report) -> Result<()> {
     let ns = format!("{}-contention", bench.ns);
     bench.rest.create_namespace(&ns).await?;
-    let setting = Setting::open(&bench.options.database, &bench.database_role, watcher, &ns, bench.period).await?;
+    let setting =
+        Setting::open(&bench.options.stack.database, &bench.database_role, watcher, &ns, bench.period).await?;
     single::run(&setting, report).await?;
     gathered::run(&setting, report).await?;
     gateways::run(&setting, bench, &ns, report).await?;
