@@ -38,16 +38,15 @@ impl Answer {
         let named = result.iter().enumerate().filter(|(_, column)| !NO_COLUMNS.contains(&name(column)));
         let mut next = 0;
         let pairs = named.map(|(at, column)| {
-            let is = |found: &&usize| {
-                let found = &table[**found];
+            let is = |found: &usize| {
+                let found = &table[*found];
                 !found.attisdropped && name(found) == name(column) && found.atttypid == column.atttypid
             };
-            let places: Vec<usize> = (next..table.len()).chain(0..next).collect();
-            let Some(from) = places.iter().find(is) else {
+            let Some(from) = (next..table.len()).chain(0..next).find(is) else {
                 pgrx::error!("the MetaTable has no column {:?} of the type that is to be answered", name(column));
             };
             next = from + 1;
-            (at, *from)
+            (at, from)
         });
         Copied(pairs.collect())
     }

@@ -44,7 +44,7 @@ struct Job {
 
 /// What all lookups of a stream have in common.
 #[derive(Clone, Copy)]
-pub(crate) struct Of {
+pub(crate) struct LookupKind {
     pub(crate) group: GroupId,
     /// Their misses have to be final.
     pub(crate) settles: bool,
@@ -56,9 +56,9 @@ pub(crate) struct LookupStream {
 
 impl LookupStream {
     /// A stream of lookups, which opens with the first.
-    pub(crate) fn new(stub: Stub, of: Of) -> Self {
+    pub(crate) fn new(stub: Stub, kind: LookupKind) -> Self {
         let (jobs, queue) = mpsc::unbounded_channel();
-        tokio::spawn(run(stub, of, queue));
+        tokio::spawn(run(stub, kind, queue));
         Self { jobs }
     }
 
@@ -76,10 +76,10 @@ impl LookupStream {
 
 /// Serves the lookups of one replica. When a stream fails, the lookups in flight and in the queue fail with it, and the next
 /// lookup opens another stream.
-async fn run(mut stub: Stub, of: Of, mut queue: mpsc::UnboundedReceiver<Job>) {
+async fn run(mut stub: Stub, kind: LookupKind, mut queue: mpsc::UnboundedReceiver<Job>) {
     let mut number = 0;
     while let Some(first) = queue.recv().await {
-        let mut stream = OpenStream { of, queue: &mut queue, held: Some(first), in_flight: VecDeque::new(), number };
+        let mut stream = OpenStream { kind, queue: &mut queue, held: Some(first), in_flight: VecDeque::new(), number };
         let Err(why) = stream.serve(&mut stub).await;
         number = stream.number;
         stream.fail(&why);
@@ -87,7 +87,7 @@ async fn run(mut stub: Stub, of: Of, mut queue: mpsc::UnboundedReceiver<Job>) {
 }
 
 struct OpenStream<'a> {
-    of: Of,
+    kind: LookupKind,
     queue: &'a mut mpsc::UnboundedReceiver<Job>,
     /// The job that did not fit into the last batch, or for which the stream was opened.
     held: Option<Job>,
@@ -138,7 +138,7 @@ impl OpenStream<'_> {
                 continue;
             }
             match &mut batch {
-                None => batch = Some(Batch::new(self.of, job)),
+                None => batch = Some(Batch::new(self.kind, job)),
                 Some(batch) => {
                     if let Some(refused) = batch.add(job) {
                         self.held = Some(refused);
@@ -192,10 +192,10 @@ struct Batch {
 }
 
 impl Batch {
-    fn new(of: Of, first: Job) -> Self {
+    fn new(kind: LookupKind, first: Job) -> Self {
         let mut request = ResolveRequest {
-            group: of.group.0,
-            settles: of.settles,
+            group: kind.group.0,
+            settles: kind.settles,
             reads_rows: true,
             epoch: first.lookup.context.epoch.0,
             lineages: first.lookup.context.lineages.to_vec(),

@@ -23,7 +23,7 @@ use crate::{
     Stub,
     await_stream::AwaitStream,
     convert::{check_outcome, milliseconds},
-    lookup_stream::{Answer, LookupStream, Of},
+    lookup_stream::{Answer, LookupKind, LookupStream},
     model::{Lookup, Status},
     proto::{DirectoriesRequest, StatusRequest, directories_request::What},
 };
@@ -95,8 +95,8 @@ impl Replica {
     }
 
     fn new(address: String, stub: Stub, group: GroupId, tls: Option<Tls>) -> Self {
-        let lookups = LookupStream::new(stub.clone(), Of { group, settles: false });
-        let settling = LookupStream::new(stub.clone(), Of { group, settles: true });
+        let lookups = LookupStream::new(stub.clone(), LookupKind { group, settles: false });
+        let settling = LookupStream::new(stub.clone(), LookupKind { group, settles: true });
         Self {
             address,
             group,

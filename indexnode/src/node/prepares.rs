@@ -1,7 +1,7 @@
 //! Prepares of renames that reach the leader together become one entry of the log. An entry costs a flush and a message to each
 //! replica, a prepare little more than its checks.
 //!
-//! One entry is in flight at a time. What arrives meanwhile goes into the next one, so a prepare never waits for company.
+//! One entry is in flight at a time. What arrives meanwhile goes into the next one, so a prepare never waits for others to arrive.
 
 use std::{collections::VecDeque, mem, sync::Arc};
 
