@@ -57,7 +57,7 @@ def run_phase(name: str, stack: Stack) -> Counts:
         return PHASES[name](stack)
     except Failure as failure:
         print(f"{name}: {failure}", flush=True)
-        return Counts(failed=1)
+        return Counts(failed=1, failures=[f"{name}: {failure}"])
 
 
 def run_phases(names: list[str], stack: Stack) -> Counts:
@@ -69,7 +69,7 @@ def run_phases(names: list[str], stack: Stack) -> Counts:
                 start(stack)
             except Failure as failure:
                 print(f"the stack does not start: {failure}", flush=True)
-                total += Counts(failed=1)
+                total += Counts(failed=1, failures=[f"the stack: {failure}"])
                 table.append(f"  {'stack':<12}did not start")
                 break
         began = time.monotonic()
@@ -77,6 +77,8 @@ def run_phases(names: list[str], stack: Stack) -> Counts:
         total += counts
         table.append(f"  {name:<12}{time.monotonic() - began:6.0f} s  {counts}")
     print("\n" + "\n".join(table))
+    for failure in total.failures:
+        print(f"  failed: {failure}")
     return total
 
 

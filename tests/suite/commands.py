@@ -6,7 +6,8 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from stack import build, packages
@@ -15,19 +16,24 @@ from stack.layout import REPOSITORY
 TESTS = REPOSITORY / "tests"
 VENV = TESTS / ".venv"
 
+# Of an error, what the summary at the end shows.
+MESSAGE_CHARACTERS = 200
+
 
 @dataclass
 class Counts:
-    """The tests of a phase by outcome."""
+    """The tests of a phase by outcome, and those that failed: their names, and what they said where it is known."""
 
     passed: int = 0
     failed: int = 0
     skipped: int = 0
+    failures: list[str] = field(default_factory=list)
 
     def __iadd__(self, other: "Counts") -> "Counts":
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
+        self.failures += other.failures
         return self
 
     def __str__(self) -> str:
@@ -56,7 +62,7 @@ def stream(command: list[str], **arguments) -> tuple[int, list[str]]:
 def one_test(command: list[str], **arguments) -> Counts:
     """A command that is one test: it passes if its exit status is 0."""
     status, _ = stream(command, **arguments)
-    return Counts(passed=int(status == 0), failed=int(status != 0))
+    return Counts(passed=1) if status == 0 else Counts(failed=1, failures=[" ".join(map(str, command))])
 
 
 def at_least_one_failure(status: int, counts: Counts) -> Counts:
@@ -78,6 +84,8 @@ def cargo_test(*arguments: str, **environment: str) -> Counts:
         found = re.match(r"test result: \w+\. (\d+) passed; (\d+) failed", line)
         if found:
             counts += Counts(int(found[1]), int(found[2]))
+        elif failed := re.match(r"test (\S+) \.\.\. FAILED", line):
+            counts.failures.append(failed[1])
     return at_least_one_failure(status, counts)
 
 
@@ -85,6 +93,14 @@ def python() -> str:
     """The interpreter of the environment that all Python tests share."""
     packages.make_venv(VENV, TESTS / "requirements.txt")
     return str(VENV / "bin" / "python")
+
+
+def failures_in(suite: ET.Element) -> Iterator[str]:
+    """The tests of a report that failed, each with the beginning of its error."""
+    for case in suite.iter("testcase"):
+        for failure in (*case.iter("failure"), *case.iter("error")):
+            message = " ".join(failure.get("message", "").split())
+            yield f"{case.get('classname')}::{case.get('name')}: {message[:MESSAGE_CHARACTERS]}"
 
 
 def run_pytest(*arguments: str, **environment: str) -> Counts:
@@ -97,5 +113,5 @@ def run_pytest(*arguments: str, **environment: str) -> Counts:
             for suite in ET.parse(report).getroot().iter("testsuite"):
                 tests, skipped = int(suite.get("tests")), int(suite.get("skipped"))
                 failed = int(suite.get("failures")) + int(suite.get("errors"))
-                counts += Counts(tests - failed - skipped, failed, skipped)
+                counts += Counts(tests - failed - skipped, failed, skipped, list(failures_in(suite)))
     return at_least_one_failure(status, counts)

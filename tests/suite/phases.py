@@ -88,6 +88,7 @@ def run_pgtap(stack: Stack, files: list[str], **variables: str) -> Counts:
             counts.skipped += 1
         elif found[1] and not re.search(r"# todo", found[2], re.IGNORECASE):
             counts.failed += 1
+            counts.failures.append(f"pgTAP{found[2]}")
         else:
             counts.passed += 1
     return at_least_one_failure(status, counts)
