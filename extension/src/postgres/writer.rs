@@ -6,11 +6,12 @@
 //!
 //! If Citus distributes the table, callers open one of its shards.
 
-use std::ffi::CStr;
+use std::{ffi::CStr, rc::Rc};
 
 use pgrx::pg_sys;
 
 use super::{
+    descriptions::{self, Description},
     probe::{self, Key, Probe},
     row::{Row, Value},
 };
@@ -29,6 +30,7 @@ pub struct Writer {
     relation: pg_sys::Relation,
     state: *mut pg_sys::EState,
     target: *mut pg_sys::ResultRelInfo,
+    description: Rc<Description>,
     /// The row to write.
     new: *mut pg_sys::TupleTableSlot,
     /// Holds the position of the row to replace.
@@ -57,11 +59,12 @@ impl Writer {
             let target = context.palloc0_struct::<pg_sys::ResultRelInfo>();
             (*target).type_ = pg_sys::NodeTag::T_ResultRelInfo;
             pg_sys::InitResultRelInfo(target, relation, 0, std::ptr::null_mut(), 0);
-            pg_sys::ExecOpenIndices(target, true);
+            let description = descriptions::of(relation);
+            description.attach(target, state);
             // Triggers look for the table here.
             (*state).es_opened_result_relations = pg_sys::lappend((*state).es_opened_result_relations, target.cast());
             let slot = || pg_sys::MakeSingleTupleTableSlot((*relation).rd_att, &raw const pg_sys::TTSOpsVirtual);
-            Self { relation, state, target, new: slot(), old: slot() }
+            Self { relation, state, target, description, new: slot(), old: slot() }
         }
     }
 
@@ -112,6 +115,7 @@ impl Writer {
         unsafe {
             self.set_all(values);
             self.begin_row();
+            self.open_indexes();
             pg_sys::ExecSimpleRelationInsert(self.target, self.state, self.new);
         }
         self.end_row();
@@ -129,7 +133,8 @@ impl Writer {
                 || !(*triggers).trig_insert_before_row
                 || pg_sys::ExecBRInsertTriggers(self.state, self.target, self.new);
             if is_wanted {
-                self.constrain();
+                self.constrain(pg_sys::CmdType::CMD_INSERT);
+                self.open_indexes();
             }
             is_wanted && self.insert_unless_taken()
         };
@@ -137,9 +142,27 @@ impl Writer {
         inserted
     }
 
+    /// Opens the PostgreSQL indexes that have an entry for the row in the slot.
+    ///
     /// # Safety
     /// The slot holds a row.
-    unsafe fn constrain(&mut self) {
+    unsafe fn open_indexes(&mut self) {
+        // SAFETY: the indexes are attached to this target.
+        unsafe {
+            let constraints = (*(*self.relation).rd_att).constr;
+            let is_generated = !constraints.is_null() && (*constraints).has_generated_stored;
+            self.description.open(self.target, self.state, self.new, !is_generated && !self.has_triggers());
+        }
+    }
+
+    fn has_triggers(&self) -> bool {
+        // SAFETY: the target lives until `drop`.
+        unsafe { !(*self.target).ri_TrigDesc.is_null() }
+    }
+
+    /// # Safety
+    /// The slot holds a row.
+    unsafe fn constrain(&mut self, command: pg_sys::CmdType::Type) {
         // SAFETY: table, slot and state belong to this writer; calls that may raise are in pgrx's guard.
         unsafe {
             let constraints = (*(*self.relation).rd_att).constr;
@@ -148,7 +171,7 @@ impl Writer {
             }
             if (*constraints).has_generated_stored {
                 pg_sys::ffi::pg_guard_ffi_boundary(|| {
-                    ExecComputeStoredGenerated(self.target, self.state, self.new, pg_sys::CmdType::CMD_INSERT);
+                    ExecComputeStoredGenerated(self.target, self.state, self.new, command);
                 });
             }
             pg_sys::ExecConstraints(self.target, self.new, self.state);
@@ -205,8 +228,7 @@ impl Writer {
         }
     }
 
-    /// Locks a row for [`update`](Self::update). `false` if another transaction holds it or has changed it since it was
-    /// read.
+    /// Locks a row for [`update`](Self::update). `false` if another transaction holds it or has changed it since it was read.
     pub fn lock(&mut self, row: &TupleCopy) -> bool {
         // SAFETY: the table is open; the tuple needs only the position of a row that existed when it was read.
         unsafe {
@@ -238,6 +260,7 @@ impl Writer {
         unsafe {
             self.set_copy(row, values);
             self.begin_row();
+            self.open_indexes();
             pg_sys::ExecSimpleRelationInsert(self.target, self.state, self.new);
         }
         self.end_row();
@@ -255,7 +278,7 @@ impl Writer {
         self.end_row();
     }
 
-    /// Replaces columns of a row that no other transaction changes: [`lock`](Self::lock) holds it, or a latch keeps them away.
+    /// Replaces columns of a row that no other transaction changes: a latch keeps them away.
     pub fn update(&mut self, row: &TupleCopy, values: impl Iterator<Item = (i32, Value)>) {
         // SAFETY: as for `insert`. `recheck` may be zero: it is used only if the row has changed.
         unsafe {
@@ -263,6 +286,7 @@ impl Writer {
             (*self.old).tts_tid = (*row.0).t_self;
             let mut recheck = std::mem::zeroed::<pg_sys::EPQState>();
             self.begin_row();
+            self.open_indexes();
             pg_sys::ExecSimpleRelationUpdate(self.target, self.state, &mut recheck, self.old, self.new);
         }
         self.end_row();
