@@ -175,20 +175,7 @@ pub unsafe fn find_counting<T>(
     read: impl FnOnce(&Row) -> T,
 ) -> Option<(T, usize)> {
     // SAFETY: the table outlives the probe.
-    let mut probe = unsafe { Probe::open(table, key.len()) };
-    let mut keys = scan_keys(key);
-    let mut passed = 0;
-    // SAFETY: as for `Probe::find`.
-    unsafe {
-        pg_sys::index_rescan(probe.scan, keys.as_mut_ptr(), keys.len() as i32, std::ptr::null_mut(), 0);
-        while !pg_sys::index_getnext_tid(probe.scan, pg_sys::ScanDirection::ForwardScanDirection).is_null() {
-            if pg_sys::index_fetch_heap(probe.scan, probe.slot) {
-                return Some((probe.read_slot(read), passed));
-            }
-            passed += 1;
-        }
-    }
-    None
+    unsafe { Probe::open(table, key.len()) }.find_counting(key, read)
 }
 
 /// Reads each row of a table with this key; without a key, all rows. A null snapshot means a new catalog snapshot.
@@ -294,6 +281,23 @@ impl Probe {
                 pg_sys::index_getnext_slot(self.scan, pg_sys::ScanDirection::ForwardScanDirection, self.slot);
             is_found.then(|| self.read_slot(read))
         }
+    }
+
+    /// See [`find_counting`](fn@find_counting).
+    pub fn find_counting<T>(&mut self, key: &[Key], read: impl FnOnce(&Row) -> T) -> Option<(T, usize)> {
+        let mut keys = scan_keys(key);
+        let mut passed = 0;
+        // SAFETY: as for `find`.
+        unsafe {
+            pg_sys::index_rescan(self.scan, keys.as_mut_ptr(), keys.len() as i32, std::ptr::null_mut(), 0);
+            while !pg_sys::index_getnext_tid(self.scan, pg_sys::ScanDirection::ForwardScanDirection).is_null() {
+                if pg_sys::index_fetch_heap(self.scan, self.slot) {
+                    return Some((self.read_slot(read), passed));
+                }
+                passed += 1;
+            }
+        }
+        None
     }
 
     /// Reads the rows that meet the conditions, in the order of the primary key, until `read` answers false. There must be

@@ -25,6 +25,12 @@ unsafe extern "C-unwind" {
     );
 }
 
+/// An update that leaves the entries of PostgreSQL indexes as they are (HOT).
+#[cfg(feature = "pg15")]
+const NO_INDEXES: bool = false;
+#[cfg(any(feature = "pg16", feature = "pg17"))]
+const NO_INDEXES: pg_sys::TU_UpdateIndexes::Type = pg_sys::TU_UpdateIndexes::TU_None;
+
 /// A table of schema `mantle`, open for writing.
 pub struct Writer {
     relation: pg_sys::Relation,
@@ -84,6 +90,12 @@ impl Writer {
     pub fn find_counting<T>(&self, key: &[Key], read: impl FnOnce(&Row) -> T) -> Option<(T, usize)> {
         // SAFETY: the table is open until `drop`.
         unsafe { probe::find_counting(self.relation, key, read) }
+    }
+
+    /// A copied row of this table, for reading.
+    pub fn row(&self, of: &TupleCopy) -> Row {
+        // SAFETY: the copy lives as long as the running function, and the description until `drop`.
+        unsafe { Row::new(of.0, (*self.relation).rd_att) }
     }
 
     /// Opens a probe of the table. Drop it before the writer.
@@ -228,8 +240,8 @@ impl Writer {
         }
     }
 
-    /// Locks a row for [`update`](Self::update). `false` if another transaction holds it or has changed it since it was read.
-    pub fn lock(&mut self, row: &TupleCopy) -> bool {
+    /// Locks a row that is about to be replaced. `false` if another transaction holds it or has changed it since it was read.
+    fn lock(&mut self, row: &TupleCopy) -> bool {
         // SAFETY: the table is open; the tuple needs only the position of a row that existed when it was read.
         unsafe {
             let mut tuple = pg_sys::HeapTupleData {
@@ -290,6 +302,78 @@ impl Writer {
             pg_sys::ExecSimpleRelationUpdate(self.target, self.state, &mut recheck, self.old, self.new);
         }
         self.end_row();
+    }
+
+    /// Replaces columns of a row, unless another transaction holds it or has changed it since it was read: then `false`, and
+    /// nothing is written. It does not wait.
+    pub fn update_if_free(&mut self, row: &TupleCopy, values: impl Iterator<Item = (i32, Value)> + Clone) -> bool {
+        // A trigger is run before the row is replaced, and for that PostgreSQL waits until the row is free.
+        if !self.has_triggers() {
+            // SAFETY: as for `insert`.
+            let result = unsafe {
+                self.set_copy(row, values.clone());
+                self.begin_row();
+                self.constrain(pg_sys::CmdType::CMD_UPDATE);
+                self.try_replace(row)
+            };
+            self.end_row();
+            // This transaction may hold the row itself.
+            if result != pg_sys::TM_Result::TM_BeingModified {
+                return result == pg_sys::TM_Result::TM_Ok;
+            }
+        }
+        let is_free = self.lock(row);
+        if is_free {
+            self.update(row, values);
+        }
+        is_free
+    }
+
+    /// One WAL record, where a lock of the row would be another.
+    ///
+    /// # Safety
+    /// The slot holds a row, and [`begin_row`](Self::begin_row) was called.
+    unsafe fn try_replace(&mut self, row: &TupleCopy) -> pg_sys::TM_Result::Type {
+        // SAFETY: table, slot and state belong to this writer. The table's access method may raise, so it is called in
+        // pgrx's guard. The rest is plain data that it sets.
+        unsafe {
+            let Some(update) = (*(*self.relation).rd_tableam).tuple_update else {
+                pgrx::error!("the access method of a table of mantle has no updates");
+            };
+            let mut place = (*row.0).t_self;
+            let (mut seen, mut mode) = (std::mem::zeroed::<pg_sys::TM_FailureData>(), 0);
+            let mut of_indexes = NO_INDEXES;
+            let (command, no_snapshot) = ((*self.state).es_output_cid, std::ptr::null_mut());
+            let result = pg_sys::ffi::pg_guard_ffi_boundary(|| {
+                update(
+                    self.relation,
+                    &mut place,
+                    self.new,
+                    command,
+                    no_snapshot,
+                    no_snapshot,
+                    false,
+                    &mut seen,
+                    &mut mode,
+                    &mut of_indexes,
+                )
+            });
+            if result == pg_sys::TM_Result::TM_Ok && of_indexes != NO_INDEXES {
+                self.open_indexes();
+                pg_sys::ExecInsertIndexTuples(
+                    self.target,
+                    self.new,
+                    self.state,
+                    true,
+                    false,
+                    std::ptr::null_mut(),
+                    std::ptr::null_mut(),
+                    #[cfg(any(feature = "pg16", feature = "pg17"))]
+                    (of_indexes == pg_sys::TU_UpdateIndexes::TU_Summarizing),
+                );
+            }
+            result
+        }
     }
 
     /// # Safety
