@@ -266,18 +266,6 @@ impl Writer {
         }
     }
 
-    /// Inserts a copy of a row, with other values in some columns.
-    pub fn insert_copy(&mut self, row: &TupleCopy, values: impl Iterator<Item = (i32, Value)>) {
-        // SAFETY: as for `insert`.
-        unsafe {
-            self.set_copy(row, values);
-            self.begin_row();
-            self.open_indexes();
-            pg_sys::ExecSimpleRelationInsert(self.target, self.state, self.new);
-        }
-        self.end_row();
-    }
-
     /// Removes a row that no other transaction changes: a latch keeps them away. Else an error.
     pub fn delete(&mut self, row: &TupleCopy) {
         // SAFETY: as for `update`.

@@ -238,7 +238,7 @@ impl<'a> Rename<'a> {
         let (mut attempts, mut answers) = (Writer::open(c"rename_attempts"), Answers::open(c"requests"));
         let known = attempts.find_all(&request.key(), |row| row.named::<i64>(c"attempt"));
         let is_superseded = known.into_iter().flatten().any(|attempt| attempt >= self.attempt);
-        if is_superseded || answers.has(&request) {
+        if is_superseded {
             return false;
         }
         let columns = attempts.columns([c"ns", c"principal", c"request_id", c"attempt", c"state", c"created"]);
@@ -249,7 +249,7 @@ impl<'a> Rename<'a> {
         if answers.record(&request, "rename_directory", [ns, self.id, version]) {
             return true;
         }
-        // Another attempt of the request has just been carried out. This one is not.
+        // Another attempt of the request was carried out. This one is not.
         let [ns, principal, request] = request.key();
         let own = [ns, principal, request, Key::int8(4, self.attempt)];
         if let Some(row) = attempts.find(&own, TupleCopy::of) {
@@ -261,8 +261,8 @@ impl<'a> Rename<'a> {
     fn move_entry(&self, meta: &mut Writer, found: &Found) {
         let (pid, name) = self.destination;
         let columns = meta.columns([c"pid", c"name", c"version"]);
-        meta.insert_copy(&found.row, zip(columns, values![pid, name, found.version + 1]));
-        meta.delete(&found.row);
+        // The SQL function deletes a row and inserts another, because they may be on two nodes.
+        meta.update(&found.row, zip(columns, values![pid, name, found.version + 1]));
         // A directory in which an entry only got another name is not empty (P17).
         if self.source.0 != pid {
             queue_pruning(&mut Writer::open(c"prune_queue"), self.source.0);

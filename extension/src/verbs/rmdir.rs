@@ -223,6 +223,6 @@ impl Element<'_> {
     fn record(&self, answers: &mut Answers, version: i64) -> bool {
         let Element { ns, principal, request: id, hash, .. } = *self;
         let request = Request { ns, principal, id, hash };
-        !answers.has(&request) && answers.record(&request, "rmdir", [self.pid, self.id, version])
+        answers.record(&request, "rmdir", [self.pid, self.id, version])
     }
 }
