@@ -128,11 +128,24 @@ impl Drop for Table {
 /// # Safety
 /// The table is open and has a primary key of these columns.
 pub unsafe fn find<T>(table: pg_sys::Relation, key: &[Key], read: impl FnOnce(&Row) -> T) -> Option<T> {
+    // SAFETY: see above.
+    unsafe { find_by(table, pg_sys::RelationGetPrimaryKeyIndex(table), key, read) }
+}
+
+/// As [`find`](fn@find), by the first columns of a PostgreSQL index of the table.
+///
+/// # Safety
+/// The table is open, and the index is one of its own that begins with these columns.
+pub unsafe fn find_by<T>(
+    table: pg_sys::Relation,
+    index: pg_sys::Oid,
+    key: &[Key],
+    read: impl FnOnce(&Row) -> T,
+) -> Option<T> {
     let mut keys = scan_keys(key);
     // SAFETY: table and snapshot stay open until the end; the keys outlive the scan, and the row is read before it
     // ends. After an error the failed transaction closes everything.
     unsafe {
-        let index = pg_sys::RelationGetPrimaryKeyIndex(table);
         let snapshot = pg_sys::RegisterSnapshot(pg_sys::GetTransactionSnapshot());
         let scan = pg_sys::systable_beginscan(table, index, true, snapshot, keys.len() as i32, keys.as_mut_ptr());
         let tuple = pg_sys::systable_getnext(scan);

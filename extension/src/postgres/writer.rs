@@ -86,6 +86,12 @@ impl Writer {
         unsafe { probe::find_all(self.relation, key, read) }
     }
 
+    /// Reads the first row of an index that has this column. See [`probe::find_by`].
+    pub fn find_by<T>(&self, index: pg_sys::Oid, column: Key, read: impl FnOnce(&Row) -> T) -> Option<T> {
+        // SAFETY: the table is open until `drop`.
+        unsafe { probe::find_by(self.relation, index, &[column], read) }
+    }
+
     /// See [`probe::find_counting`].
     pub fn find_counting<T>(&self, key: &[Key], read: impl FnOnce(&Row) -> T) -> Option<(T, usize)> {
         // SAFETY: the table is open until `drop`.

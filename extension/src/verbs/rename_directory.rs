@@ -265,7 +265,7 @@ impl<'a> Rename<'a> {
         meta.update(&found.row, zip(columns, values![pid, name, found.version + 1]));
         // A directory in which an entry only got another name is not empty (P17).
         if self.source.0 != pid {
-            queue_pruning(&mut Writer::open(c"prune_queue"), self.source.0);
+            queue_pruning(meta, self.source.0);
         }
     }
 
