@@ -4,6 +4,7 @@ pub mod advisory_lock;
 pub mod call;
 pub mod catalog;
 pub mod clock;
+pub mod descriptions;
 pub mod function;
 pub mod logical_message;
 pub mod probe;

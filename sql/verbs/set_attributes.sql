@@ -114,7 +114,10 @@ BEGIN
     v_fault := mantle.batch_fault(cardinality(p_name), ARRAY[{set_attributes.lengths}]);
     IF v_fault IS NULL THEN
         FOR i IN 1..cardinality(p_name) LOOP
-            IF right(p_name[i], 1) = '/' AND num_nonnulls(p_owner[i], p_grp[i], p_mode[i]) > 0 THEN
+            IF right(p_name[i], 1) = '/'
+               AND (num_nonnulls(p_owner[i], p_grp[i], p_mode[i]) > 0
+                    -- What removes its last entry looks whether it stays (mantle.queue_pruning).
+                    OR NOT p_explicit[i] AND NOT mantle.is_distributed()) THEN
                 v_exclusive := v_exclusive || p_id[i];
             END IF;
         END LOOP;
@@ -140,7 +143,7 @@ BEGIN
                 ARRAY[e.pid], ARRAY[e.name], CASE WHEN e.id = ANY (v_exclusive) THEN ARRAY[e.id] ELSE '{}' END);
             SELECT * INTO o FROM mantle.set_attributes_delegated(e.pid, {set_attributes.columns_of_e});
         END IF;
-        IF (o.change).id = ANY (v_exclusive) THEN
+        IF (o.change).id = ANY (v_exclusive) AND num_nonnulls(e.owner, e.grp, e.mode) > 0 THEN
             c := o.change;
             PERFORM FROM mantle.record_permission_delegated(c.id, c.ns, c.owner, c.grp, c.mode);
         END IF;

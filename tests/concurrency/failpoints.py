@@ -50,7 +50,7 @@ POINTS = (
 # Points at a table's writes, since the fast paths call no function: a trigger on the rows that match.
 @dataclass(frozen=True)
 class Written:
-    """Reached before or after a row is inserted or deleted."""
+    """Reached before or after a row is written."""
 
     name: str
     table: str
@@ -62,6 +62,8 @@ WRITES = (
     Written(BEFORE_CLAIM, "requests", "BEFORE INSERT"),
     Written(BEFORE_COUNTS, "meta", "AFTER INSERT", "NEW.id IS NOT NULL"),
     Written(BEFORE_COUNTS, "meta", "AFTER DELETE", "OLD.id IS NOT NULL"),
+    # A directory that moves, on one node.
+    Written(BEFORE_COUNTS, "meta", "AFTER UPDATE", "OLD.pid <> NEW.pid OR OLD.name <> NEW.name"),
 )
 
 # Class and number of the advisory lock that the test holds while sessions must wait.

@@ -124,12 +124,20 @@ HELD = """
         FOR EACH ROW WHEN (OLD.explicit IS NOT NULL) EXECUTE FUNCTION held.wait('taken out');
     CREATE TRIGGER held_put AFTER INSERT ON mantle.meta
         FOR EACH ROW WHEN (NEW.explicit IS NOT NULL) EXECUTE FUNCTION held.wait('put in');
+    -- On one node the entry is moved by one update.
+    CREATE TRIGGER held_moved AFTER UPDATE ON mantle.meta FOR EACH ROW
+        WHEN (NEW.explicit IS NOT NULL AND (OLD.pid <> NEW.pid OR OLD.name <> NEW.name))
+        EXECUTE FUNCTION held.wait('taken out');
+    CREATE TRIGGER held_moved_too AFTER UPDATE ON mantle.meta FOR EACH ROW
+        WHEN (NEW.explicit IS NOT NULL AND (OLD.pid <> NEW.pid OR OLD.name <> NEW.name))
+        EXECUTE FUNCTION held.wait('put in');
     CREATE CONSTRAINT TRIGGER held_written AFTER INSERT ON mantle.requests DEFERRABLE INITIALLY DEFERRED
         FOR EACH ROW EXECUTE FUNCTION held.wait('written');
 """
 UNHELD = """
     DROP TRIGGER held_claimed ON mantle.requests; DROP TRIGGER held_written ON mantle.requests;
-    DROP TRIGGER held_taken ON mantle.meta; DROP TRIGGER held_put ON mantle.meta; DROP SCHEMA held CASCADE;
+    DROP TRIGGER held_taken ON mantle.meta; DROP TRIGGER held_put ON mantle.meta;
+    DROP TRIGGER held_moved ON mantle.meta; DROP TRIGGER held_moved_too ON mantle.meta; DROP SCHEMA held CASCADE;
 """
 IN_POSTGRESQL = ("claimed", "taken out", "put in", "written")
 

@@ -1,6 +1,6 @@
 \ir setup.psql
 BEGIN;
-SELECT plan(32);
+SELECT plan(33);
 SELECT tap.namespace('tap-directories') AS ns \gset
 SELECT new_id AS a FROM tap.mkdir(:ns, :ns, 'a/') \gset
 SELECT ok(:a > 0, 'made');
@@ -50,7 +50,13 @@ SELECT is((SELECT code FROM tap.put(:ns, :i, 'x')), 'MT018', 'no object either')
 SELECT is((SELECT code FROM mantle.dirstat(:ns, ARRAY[:i])), 'MT018', 'dirstat knows');
 SELECT is((SELECT count(*) FROM tap.meta() WHERE pid = :i), 1::bigint, 'only the tombstone is left');
 SELECT is((SELECT code FROM tap.mkdir(:ns, :a, 'i/')), NULL, 'the name is free');
-SELECT is((SELECT count(*) FROM tap.prune_queue() WHERE id = :a), 1::bigint, 'the parent is looked at by the pruner');
+SELECT is((SELECT count(*) FROM tap.prune_queue() WHERE id = :a), mantle.is_distributed()::int::bigint,
+    'a parent that was made by request is not looked at by the pruner, if this node knows');
+SELECT new_id AS p FROM tap.mkdir(:ns, :ns, 'p/', false) \gset
+SELECT new_id AS q FROM tap.mkdir(:ns, :p, 'q/') \gset
+DELETE FROM mantle.prune_queue;
+SELECT tap.rmdir(:ns, :p, 'q/', :q) AS x \gset
+SELECT is((SELECT count(*) FROM tap.prune_queue() WHERE id = :p), 1::bigint, 'an implicit parent is');
 
 -- Attributes of directories: see attributes.sql. Neighbours of a bad element are carried out.
 SELECT results_eq(format($$

@@ -143,7 +143,7 @@ impl Session {
 
     /// mkdir in PostgreSQL alone: one call of one function, as the gateway sends it, without lookup and index.
     pub async fn mkdir(&self, ns: i64, pid: i64, name: &str, id: i64) -> Result<()> {
-        self.call_mkdir(contention::MKDIR, ns, pid, &[format!("{name}/")], &[id], &[Uuid::now_v7()]).await
+        self.call_mkdir(Store::Mantle, ns, pid, &[format!("{name}/")], &[id], &[Uuid::now_v7()]).await
     }
 
     /// The statement of [`put_objects`](Self::put_objects); only for a direct session.

@@ -14,6 +14,7 @@ use pgrx::prelude::*;
 
 use crate::postgres::{
     catalog::{self, find_relation, schema},
+    descriptions,
     row::value,
     saved_plan::SavedPlan,
 };
@@ -141,9 +142,12 @@ impl Map {
     }
 }
 
-/// Discards the map when a table's definition changes. Called once, when the library is loaded.
+/// Discards what the session knows of a table when its definition changes. Called once, when the library is loaded:
+/// PostgreSQL has places for few such calls.
 pub fn register_invalidation() {
     unsafe extern "C-unwind" fn changed(_: pg_sys::Datum, relation: pg_sys::Oid) {
+        descriptions::forget(relation);
+        catalog::forget(relation);
         let is_ours = |tables: TableOids| [tables.meta, tables.requests, pg_sys::InvalidOid].contains(&relation);
         if TABLES.get().is_some_and(is_ours) {
             TABLES.set(None);

@@ -128,11 +128,24 @@ impl Drop for Table {
 /// # Safety
 /// The table is open and has a primary key of these columns.
 pub unsafe fn find<T>(table: pg_sys::Relation, key: &[Key], read: impl FnOnce(&Row) -> T) -> Option<T> {
+    // SAFETY: see above.
+    unsafe { find_by(table, pg_sys::RelationGetPrimaryKeyIndex(table), key, read) }
+}
+
+/// As [`find`](fn@find), by the first columns of a PostgreSQL index of the table.
+///
+/// # Safety
+/// The table is open, and the index is one of its own that begins with these columns.
+pub unsafe fn find_by<T>(
+    table: pg_sys::Relation,
+    index: pg_sys::Oid,
+    key: &[Key],
+    read: impl FnOnce(&Row) -> T,
+) -> Option<T> {
     let mut keys = scan_keys(key);
     // SAFETY: table and snapshot stay open until the end; the keys outlive the scan, and the row is read before it
     // ends. After an error the failed transaction closes everything.
     unsafe {
-        let index = pg_sys::RelationGetPrimaryKeyIndex(table);
         let snapshot = pg_sys::RegisterSnapshot(pg_sys::GetTransactionSnapshot());
         let scan = pg_sys::systable_beginscan(table, index, true, snapshot, keys.len() as i32, keys.as_mut_ptr());
         let tuple = pg_sys::systable_getnext(scan);
@@ -175,20 +188,7 @@ pub unsafe fn find_counting<T>(
     read: impl FnOnce(&Row) -> T,
 ) -> Option<(T, usize)> {
     // SAFETY: the table outlives the probe.
-    let mut probe = unsafe { Probe::open(table, key.len()) };
-    let mut keys = scan_keys(key);
-    let mut passed = 0;
-    // SAFETY: as for `Probe::find`.
-    unsafe {
-        pg_sys::index_rescan(probe.scan, keys.as_mut_ptr(), keys.len() as i32, std::ptr::null_mut(), 0);
-        while !pg_sys::index_getnext_tid(probe.scan, pg_sys::ScanDirection::ForwardScanDirection).is_null() {
-            if pg_sys::index_fetch_heap(probe.scan, probe.slot) {
-                return Some((probe.read_slot(read), passed));
-            }
-            passed += 1;
-        }
-    }
-    None
+    unsafe { Probe::open(table, key.len()) }.find_counting(key, read)
 }
 
 /// Reads each row of a table with this key; without a key, all rows. A null snapshot means a new catalog snapshot.
@@ -294,6 +294,23 @@ impl Probe {
                 pg_sys::index_getnext_slot(self.scan, pg_sys::ScanDirection::ForwardScanDirection, self.slot);
             is_found.then(|| self.read_slot(read))
         }
+    }
+
+    /// See [`find_counting`](fn@find_counting).
+    pub fn find_counting<T>(&mut self, key: &[Key], read: impl FnOnce(&Row) -> T) -> Option<(T, usize)> {
+        let mut keys = scan_keys(key);
+        let mut passed = 0;
+        // SAFETY: as for `find`.
+        unsafe {
+            pg_sys::index_rescan(self.scan, keys.as_mut_ptr(), keys.len() as i32, std::ptr::null_mut(), 0);
+            while !pg_sys::index_getnext_tid(self.scan, pg_sys::ScanDirection::ForwardScanDirection).is_null() {
+                if pg_sys::index_fetch_heap(self.scan, self.slot) {
+                    return Some((self.read_slot(read), passed));
+                }
+                passed += 1;
+            }
+        }
+        None
     }
 
     /// Reads the rows that meet the conditions, in the order of the primary key, until `read` answers false. There must be

@@ -6,11 +6,12 @@
 //!
 //! If Citus distributes the table, callers open one of its shards.
 
-use std::ffi::CStr;
+use std::{ffi::CStr, rc::Rc};
 
 use pgrx::pg_sys;
 
 use super::{
+    descriptions::{self, Description},
     probe::{self, Key, Probe},
     row::{Row, Value},
 };
@@ -24,11 +25,18 @@ unsafe extern "C-unwind" {
     );
 }
 
+/// An update that leaves the entries of PostgreSQL indexes as they are (HOT).
+#[cfg(feature = "pg15")]
+const NO_INDEXES: bool = false;
+#[cfg(any(feature = "pg16", feature = "pg17"))]
+const NO_INDEXES: pg_sys::TU_UpdateIndexes::Type = pg_sys::TU_UpdateIndexes::TU_None;
+
 /// A table of schema `mantle`, open for writing.
 pub struct Writer {
     relation: pg_sys::Relation,
     state: *mut pg_sys::EState,
     target: *mut pg_sys::ResultRelInfo,
+    description: Rc<Description>,
     /// The row to write.
     new: *mut pg_sys::TupleTableSlot,
     /// Holds the position of the row to replace.
@@ -57,11 +65,12 @@ impl Writer {
             let target = context.palloc0_struct::<pg_sys::ResultRelInfo>();
             (*target).type_ = pg_sys::NodeTag::T_ResultRelInfo;
             pg_sys::InitResultRelInfo(target, relation, 0, std::ptr::null_mut(), 0);
-            pg_sys::ExecOpenIndices(target, true);
+            let description = descriptions::of(relation);
+            description.attach(target, state);
             // Triggers look for the table here.
             (*state).es_opened_result_relations = pg_sys::lappend((*state).es_opened_result_relations, target.cast());
             let slot = || pg_sys::MakeSingleTupleTableSlot((*relation).rd_att, &raw const pg_sys::TTSOpsVirtual);
-            Self { relation, state, target, new: slot(), old: slot() }
+            Self { relation, state, target, description, new: slot(), old: slot() }
         }
     }
 
@@ -77,10 +86,22 @@ impl Writer {
         unsafe { probe::find_all(self.relation, key, read) }
     }
 
+    /// Reads the first row of an index that has this column. See [`probe::find_by`].
+    pub fn find_by<T>(&self, index: pg_sys::Oid, column: Key, read: impl FnOnce(&Row) -> T) -> Option<T> {
+        // SAFETY: the table is open until `drop`.
+        unsafe { probe::find_by(self.relation, index, &[column], read) }
+    }
+
     /// See [`probe::find_counting`].
     pub fn find_counting<T>(&self, key: &[Key], read: impl FnOnce(&Row) -> T) -> Option<(T, usize)> {
         // SAFETY: the table is open until `drop`.
         unsafe { probe::find_counting(self.relation, key, read) }
+    }
+
+    /// A copied row of this table, for reading.
+    pub fn row(&self, of: &TupleCopy) -> Row {
+        // SAFETY: the copy lives as long as the running function, and the description until `drop`.
+        unsafe { Row::new(of.0, (*self.relation).rd_att) }
     }
 
     /// Opens a probe of the table. Drop it before the writer.
@@ -112,6 +133,7 @@ impl Writer {
         unsafe {
             self.set_all(values);
             self.begin_row();
+            self.open_indexes();
             pg_sys::ExecSimpleRelationInsert(self.target, self.state, self.new);
         }
         self.end_row();
@@ -129,7 +151,8 @@ impl Writer {
                 || !(*triggers).trig_insert_before_row
                 || pg_sys::ExecBRInsertTriggers(self.state, self.target, self.new);
             if is_wanted {
-                self.constrain();
+                self.constrain(pg_sys::CmdType::CMD_INSERT);
+                self.open_indexes();
             }
             is_wanted && self.insert_unless_taken()
         };
@@ -137,9 +160,27 @@ impl Writer {
         inserted
     }
 
+    /// Opens the PostgreSQL indexes that have an entry for the row in the slot.
+    ///
     /// # Safety
     /// The slot holds a row.
-    unsafe fn constrain(&mut self) {
+    unsafe fn open_indexes(&mut self) {
+        // SAFETY: the indexes are attached to this target.
+        unsafe {
+            let constraints = (*(*self.relation).rd_att).constr;
+            let is_generated = !constraints.is_null() && (*constraints).has_generated_stored;
+            self.description.open(self.target, self.state, self.new, !is_generated && !self.has_triggers());
+        }
+    }
+
+    fn has_triggers(&self) -> bool {
+        // SAFETY: the target lives until `drop`.
+        unsafe { !(*self.target).ri_TrigDesc.is_null() }
+    }
+
+    /// # Safety
+    /// The slot holds a row.
+    unsafe fn constrain(&mut self, command: pg_sys::CmdType::Type) {
         // SAFETY: table, slot and state belong to this writer; calls that may raise are in pgrx's guard.
         unsafe {
             let constraints = (*(*self.relation).rd_att).constr;
@@ -148,7 +189,7 @@ impl Writer {
             }
             if (*constraints).has_generated_stored {
                 pg_sys::ffi::pg_guard_ffi_boundary(|| {
-                    ExecComputeStoredGenerated(self.target, self.state, self.new, pg_sys::CmdType::CMD_INSERT);
+                    ExecComputeStoredGenerated(self.target, self.state, self.new, command);
                 });
             }
             pg_sys::ExecConstraints(self.target, self.new, self.state);
@@ -205,9 +246,8 @@ impl Writer {
         }
     }
 
-    /// Locks a row for [`update`](Self::update). `false` if another transaction holds it or has changed it since it was
-    /// read.
-    pub fn lock(&mut self, row: &TupleCopy) -> bool {
+    /// Locks a row that is about to be replaced. `false` if another transaction holds it or has changed it since it was read.
+    fn lock(&mut self, row: &TupleCopy) -> bool {
         // SAFETY: the table is open; the tuple needs only the position of a row that existed when it was read.
         unsafe {
             let mut tuple = pg_sys::HeapTupleData {
@@ -232,17 +272,6 @@ impl Writer {
         }
     }
 
-    /// Inserts a copy of a row, with other values in some columns.
-    pub fn insert_copy(&mut self, row: &TupleCopy, values: impl Iterator<Item = (i32, Value)>) {
-        // SAFETY: as for `insert`.
-        unsafe {
-            self.set_copy(row, values);
-            self.begin_row();
-            pg_sys::ExecSimpleRelationInsert(self.target, self.state, self.new);
-        }
-        self.end_row();
-    }
-
     /// Removes a row that no other transaction changes: a latch keeps them away. Else an error.
     pub fn delete(&mut self, row: &TupleCopy) {
         // SAFETY: as for `update`.
@@ -255,7 +284,7 @@ impl Writer {
         self.end_row();
     }
 
-    /// Replaces columns of a row that no other transaction changes: [`lock`](Self::lock) holds it, or a latch keeps them away.
+    /// Replaces columns of a row that no other transaction changes: a latch keeps them away.
     pub fn update(&mut self, row: &TupleCopy, values: impl Iterator<Item = (i32, Value)>) {
         // SAFETY: as for `insert`. `recheck` may be zero: it is used only if the row has changed.
         unsafe {
@@ -263,9 +292,82 @@ impl Writer {
             (*self.old).tts_tid = (*row.0).t_self;
             let mut recheck = std::mem::zeroed::<pg_sys::EPQState>();
             self.begin_row();
+            self.open_indexes();
             pg_sys::ExecSimpleRelationUpdate(self.target, self.state, &mut recheck, self.old, self.new);
         }
         self.end_row();
+    }
+
+    /// Replaces columns of a row, unless another transaction holds it or has changed it since it was read: then `false`, and
+    /// nothing is written. It does not wait.
+    pub fn update_if_free(&mut self, row: &TupleCopy, values: impl Iterator<Item = (i32, Value)> + Clone) -> bool {
+        // A trigger is run before the row is replaced, and for that PostgreSQL waits until the row is free.
+        if !self.has_triggers() {
+            // SAFETY: as for `insert`.
+            let result = unsafe {
+                self.set_copy(row, values.clone());
+                self.begin_row();
+                self.constrain(pg_sys::CmdType::CMD_UPDATE);
+                self.try_replace(row)
+            };
+            self.end_row();
+            // This transaction may hold the row itself.
+            if result != pg_sys::TM_Result::TM_BeingModified {
+                return result == pg_sys::TM_Result::TM_Ok;
+            }
+        }
+        let is_free = self.lock(row);
+        if is_free {
+            self.update(row, values);
+        }
+        is_free
+    }
+
+    /// One WAL record, where a lock of the row would be another.
+    ///
+    /// # Safety
+    /// The slot holds a row, and [`begin_row`](Self::begin_row) was called.
+    unsafe fn try_replace(&mut self, row: &TupleCopy) -> pg_sys::TM_Result::Type {
+        // SAFETY: table, slot and state belong to this writer. The table's access method may raise, so it is called in
+        // pgrx's guard. The rest is plain data that it sets.
+        unsafe {
+            let Some(update) = (*(*self.relation).rd_tableam).tuple_update else {
+                pgrx::error!("the access method of a table of mantle has no updates");
+            };
+            let mut place = (*row.0).t_self;
+            let (mut seen, mut mode) = (std::mem::zeroed::<pg_sys::TM_FailureData>(), 0);
+            let mut of_indexes = NO_INDEXES;
+            let (command, no_snapshot) = ((*self.state).es_output_cid, std::ptr::null_mut());
+            let result = pg_sys::ffi::pg_guard_ffi_boundary(|| {
+                update(
+                    self.relation,
+                    &mut place,
+                    self.new,
+                    command,
+                    no_snapshot,
+                    no_snapshot,
+                    false,
+                    &mut seen,
+                    &mut mode,
+                    &mut of_indexes,
+                )
+            });
+            if result == pg_sys::TM_Result::TM_Ok && of_indexes != NO_INDEXES {
+                self.open_indexes();
+                pg_sys::ExecInsertIndexTuples(
+                    self.target,
+                    self.new,
+                    self.state,
+                    true,
+                    false,
+                    std::ptr::null_mut(),
+                    std::ptr::null_mut(),
+                    #[cfg(any(feature = "pg16", feature = "pg17"))]
+                    (of_indexes == pg_sys::TU_UpdateIndexes::TU_Summarizing),
+                );
+            }
+            result
+        }
     }
 
     /// # Safety

@@ -36,11 +36,6 @@ impl Answers {
         Self { requests, columns }
     }
 
-    /// Whether a request has an answer.
-    pub fn has(&self, request: &Request) -> bool {
-        self.requests.find(&request.key(), |_| ()).is_some()
-    }
-
     /// Records the answer to a request of `verb`: the entry's directory, id and version. `false` if there is one, or another
     /// call has just recorded it.
     pub fn record(&mut self, request: &Request, verb: &str, [pid, id, version]: [i64; 3]) -> bool {

@@ -44,6 +44,10 @@ thread_local! {
         &[INT8, INT8, INT8, INT8, INT8, INT8, pg_sys::BOOLOID]) };
 }
 
+/// A directory's primary attribute record as it was read under the latch, and how many chains of old versions were passed;
+/// `None` if there is none.
+pub type Seen = Option<(TupleCopy, usize)>;
+
 /// A change of one directory's counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
@@ -59,17 +63,30 @@ impl Delta {
     /// Adds to the counts of `pid`. `meta` is the table that has them, `None` if only Citus can write it. Only within
     /// `Spi::connect`.
     pub fn add_to(&self, pid: i64, meta: Option<&mut Writer>) {
-        let is_done = match (DELTA_RECORDS.get(), meta) {
-            (DeltaRecords::Never, _) => {
-                self.add_by_statement(pid, 0, Some(false));
-                true
-            }
-            (DeltaRecords::Auto, Some(meta)) => self.add_in_place(pid, meta) || self.append(pid, meta),
-            (DeltaRecords::Always, Some(meta)) => self.append(pid, meta),
-            (_, None) => false,
+        let Some(meta) = meta else { return self.add_by_citus(pid) };
+        let seen = match DELTA_RECORDS.get() {
+            DeltaRecords::Auto => meta.find_counting(&entry_key(pid, "/_ATTR"), TupleCopy::of),
+            _ => None,
+        };
+        self.add_to_seen(pid, meta, seen);
+    }
+
+    /// The same, if this call has read the record, and has not written it.
+    pub fn add_to_seen(&self, pid: i64, meta: &mut Writer, seen: Seen) {
+        let is_done = match DELTA_RECORDS.get() {
+            DeltaRecords::Never => return self.add_by_statement(pid, 0, Some(false)),
+            DeltaRecords::Auto => self.add_in_place(meta, seen) || self.append(pid, meta),
+            DeltaRecords::Always => self.append(pid, meta),
         };
         if !is_done {
             self.add_by_statement(pid, next_ts(), None);
+        }
+    }
+
+    fn add_by_citus(&self, pid: i64) {
+        match DELTA_RECORDS.get() {
+            DeltaRecords::Never => self.add_by_statement(pid, 0, Some(false)),
+            _ => self.add_by_statement(pid, next_ts(), None),
         }
     }
 
@@ -85,12 +102,13 @@ impl Delta {
 
     /// Adds to the primary attribute record unless it is locked or has many old versions. A record changed since it was
     /// read counts as locked.
-    fn add_in_place(&self, pid: i64, meta: &mut Writer) -> bool {
-        let read = meta.find_counting(&entry_key(pid, "/_ATTR"), |row| {
-            (row.named::<bool>(c"removed") != Some(true)).then(|| Sum::of(self, row))
-        });
-        let Some((Some(sum), old_chains)) = read else { return false };
-        old_chains <= OLD_CHAINS_MAX && sum.write(meta)
+    fn add_in_place(&self, meta: &mut Writer, seen: Seen) -> bool {
+        let Some((record, old_chains)) = seen else { return false };
+        let row = meta.row(&record);
+        old_chains <= OLD_CHAINS_MAX && row.named::<bool>(c"removed") != Some(true) && {
+            let sum = Sum::of(self, &row);
+            sum.write(meta, &record)
+        }
     }
 
     /// Appends a delta record under a free number, or adds to a record that it can lock. It skips locked ones:
@@ -101,8 +119,8 @@ impl Delta {
             meta.columns([c"pid", c"name", c"ts", c"ns", c"entries", c"subdirectories", c"bytes", c"modified"]);
         (0..TS_TRIED_MAX).any(|_| {
             let ts = next_ts();
-            match meta.find(&record_key(pid, "/_ATTR", ts), |row| Sum::of(self, row)) {
-                Some(sum) => sum.write(meta),
+            match meta.find(&record_key(pid, "/_ATTR", ts), |row| (Sum::of(self, row), TupleCopy::of(row))) {
+                Some((sum, record)) => sum.write(meta, &record),
                 None => {
                     let [key, entries, subdirectories, bytes, ns] = self.arguments(pid);
                     let (name, now) = (value("/_ATTR"), value(now()));
@@ -115,7 +133,6 @@ impl Delta {
 
 /// The new counts of a record.
 struct Sum {
-    row: TupleCopy,
     /// Entries, subdirectories, bytes, modified.
     values: [Value; 4],
 }
@@ -130,17 +147,13 @@ impl Sum {
             count(c"bytes", delta.bytes),
             value(modified),
         ];
-        Self { row: TupleCopy::of(row), values }
+        Self { values }
     }
 
     /// `false`, and nothing written, if the record is locked or has changed.
-    fn write(self, meta: &mut Writer) -> bool {
-        let is_free = meta.lock(&self.row);
-        if is_free {
-            let columns = meta.columns([c"entries", c"subdirectories", c"bytes", c"modified"]);
-            meta.update(&self.row, zip(columns, self.values));
-        }
-        is_free
+    fn write(self, meta: &mut Writer, record: &TupleCopy) -> bool {
+        let columns = meta.columns([c"entries", c"subdirectories", c"bytes", c"modified"]);
+        meta.update_if_free(record, zip(columns, self.values))
     }
 }
 

@@ -11,9 +11,10 @@ use crate::{
         shards::is_distributed,
     },
     postgres::{
+        catalog::{find_relation, schema},
         clock::{clock_timestamp, now},
         probe::{Key, Table},
-        row::{value, values},
+        row::{Row, value, values},
         saved_plan::SavedPlan,
         writer::{TupleCopy, Writer},
     },
@@ -84,9 +85,24 @@ fn write_to(meta: &mut Writer, ns: i64, id: i64, now: i64) {
     }
 }
 
-/// Queues a directory that has lost an entry, as `mantle.queue_pruning` does. Only where the queue is not distributed, and
-/// within `Spi::connect`.
-pub fn queue_pruning(queue: &mut Writer, id: i64) {
+/// Queues a directory that has lost an entry, as `mantle.queue_pruning` does. Only where the queue is not distributed, under
+/// the directory's latch, and within `Spi::connect`.
+pub fn queue_pruning(meta: &Writer, id: i64) {
+    if is_made_by_request(meta, id) {
+        return;
+    }
+    let mut queue = Writer::open(c"prune_queue");
     let columns = queue.columns([c"pid", c"seq", c"id", c"queued"]);
     queue.insert(zip(columns, values![id, delta_ts_base() + next_number(), id, now()]));
 }
+
+/// Whether a directory stays when it is empty, and so need not be looked at by the pruner (P17). The latch keeps that so:
+/// who makes it implicit takes it exclusively, and then queues it. `false` if the index is missing.
+fn is_made_by_request(meta: &Writer, id: i64) -> bool {
+    let index = find_relation(c"meta_directory_id", schema());
+    let read = |row: &Row| row.named::<bool>(c"explicit") == Some(true);
+    index != pg_sys::InvalidOid && meta.find_by(index, Key::int8(DIRECTORY_ID, id), read) == Some(true)
+}
+
+/// The number of the MetaTable's column `id`.
+const DIRECTORY_ID: i16 = 5;

@@ -10,10 +10,10 @@ use mantle_types::{Permission, name::check_name};
 
 use super::{elements::Element, tables::Tables};
 use crate::{
-    postgres::{probe::Probe, row::Row},
+    postgres::{probe::Probe, row::Row, writer::TupleCopy},
     steps::{
         access::{caller_of, known, recorded},
-        counts::{Delta, add},
+        counts::{Delta, Seen, add},
         id_blocks::is_recorded,
         key::entry_key,
         lease::{self, Namespace, recent_namespace_of},
@@ -33,6 +33,8 @@ pub struct Batch<'a> {
     /// The numbers of the elements made, from 1.
     pub made: Vec<i32>,
     pub deltas: BTreeMap<i64, Delta>,
+    /// The attribute records of directories that have one.
+    pub records: HashMap<i64, Seen>,
 }
 
 /// What a fast path has done.
@@ -69,10 +71,14 @@ impl<'a> Batch<'a> {
         let changed = match self.live.entry(element.pid) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(unknown) => {
-                let read = |row: &_| (Row::named::<bool>(row, c"removed"), recorded(row));
-                match meta.find(&entry_key(element.pid, "/_ATTR"), read).unwrap_or_default() {
-                    (Some(true), _) => return false,
-                    (_, changed) => *unknown.insert(changed),
+                let read = |row: &_| (Row::named::<bool>(row, c"removed"), recorded(row), TupleCopy::of(row));
+                match meta.find_counting(&entry_key(element.pid, "/_ATTR"), read) {
+                    Some(((Some(true), ..), _)) => return false,
+                    Some(((_, changed, record), old_chains)) => {
+                        self.records.insert(element.pid, Some((record, old_chains)));
+                        *unknown.insert(changed)
+                    }
+                    None => *unknown.insert(None),
                 }
             }
         };

@@ -54,7 +54,7 @@ fn fast_path(call: &Arguments) -> Option<Made> {
             made.push(e);
         }
         if batch.made.len() == columns.name.len() {
-            local.count(&batch.deltas);
+            local.count(&batch.deltas, &mut batch.records);
             emit(&made.iter().map(put).collect::<Vec<_>>());
         }
         modes

@@ -61,7 +61,7 @@ fn fast_path(call: &Arguments) -> Option<Made> {
             batch.count(at, &e, 0, size);
         }
         if batch.made.len() == columns.name.len() {
-            local.count(&batch.deltas);
+            local.count(&batch.deltas, &mut batch.records);
         }
         modes
     });

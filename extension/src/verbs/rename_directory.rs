@@ -24,7 +24,7 @@ use crate::{
         access::{caller_of, recorded},
         answers::{Answers, Request},
         change_stream::{cause, emit, record},
-        counts::Delta,
+        counts::{Delta, Seen},
         key::entry_key,
         lease::{self, namespace_of},
         proof::is_proven,
@@ -78,6 +78,8 @@ struct Found {
     owner: i32,
     grp: i32,
     mode: i32,
+    /// The attribute records of the source and the destination.
+    counts: [Seen; 2],
 }
 
 fn run(call: &Arguments) -> Done {
@@ -159,7 +161,7 @@ impl<'a> Rename<'a> {
         let version = found.version + 1;
         self.record(version).then_some(())?;
         self.move_entry(&mut meta, &found);
-        self.count(&mut meta);
+        self.count(&mut meta, found.counts);
         let (pid, name) = self.destination;
         let record = record(self.ns, pid, name, self.id, version, [found.owner, found.grp, found.mode]);
         emit(&[DirectoryOp::Put { record, cause: Some(cause(self.principal, self.ns, &self.request, self.attempt)) }]);
@@ -210,17 +212,18 @@ impl<'a> Rename<'a> {
             is_locked_one(row).then_some(())?;
             let [owner, grp, mode] = [c"owner", c"grp", c"mode"].map(|column| row.named::<i32>(column));
             let (version, owner, grp, mode) = (row.named(c"version")?, owner?, grp?, mode?);
-            Some(Found { row: TupleCopy::of(row), version, owner, grp, mode })
+            Some(Found { row: TupleCopy::of(row), version, owner, grp, mode, counts: [None, None] })
         };
-        let found = meta.find(&entry_key(source, name), read).flatten()?;
+        let mut found = meta.find(&entry_key(source, name), read).flatten()?;
         let stem = new_name.strip_suffix('/')?;
         if [new_name, stem].into_iter().any(|name| meta.find(&entry_key(destination, name), |_| ()).is_some()) {
             return None;
         }
         let entry = Permission { owner: found.owner as u32, group: found.grp as u32, mode: found.mode as u16 };
         // The index has checked both directories when it prepared; what was changed since is here.
-        let (_, from) = attributes(meta, source);
-        let (is_removed, into) = attributes(meta, destination);
+        let (_, from, of_source) = attributes(meta, source);
+        let (is_removed, into, of_destination) = attributes(meta, destination);
+        found.counts = [of_source, of_destination];
         let caller = &self.caller;
         let is_allowed = from.is_none_or(|from| from.may_create(caller) && from.may_remove(caller, entry.owner))
             && into.is_none_or(|into| into.may_create(caller))
@@ -235,7 +238,7 @@ impl<'a> Rename<'a> {
         let (mut attempts, mut answers) = (Writer::open(c"rename_attempts"), Answers::open(c"requests"));
         let known = attempts.find_all(&request.key(), |row| row.named::<i64>(c"attempt"));
         let is_superseded = known.into_iter().flatten().any(|attempt| attempt >= self.attempt);
-        if is_superseded || answers.has(&request) {
+        if is_superseded {
             return false;
         }
         let columns = attempts.columns([c"ns", c"principal", c"request_id", c"attempt", c"state", c"created"]);
@@ -246,7 +249,7 @@ impl<'a> Rename<'a> {
         if answers.record(&request, "rename_directory", [ns, self.id, version]) {
             return true;
         }
-        // Another attempt of the request has just been carried out. This one is not.
+        // Another attempt of the request was carried out. This one is not.
         let [ns, principal, request] = request.key();
         let own = [ns, principal, request, Key::int8(4, self.attempt)];
         if let Some(row) = attempts.find(&own, TupleCopy::of) {
@@ -258,32 +261,36 @@ impl<'a> Rename<'a> {
     fn move_entry(&self, meta: &mut Writer, found: &Found) {
         let (pid, name) = self.destination;
         let columns = meta.columns([c"pid", c"name", c"version"]);
-        meta.insert_copy(&found.row, zip(columns, values![pid, name, found.version + 1]));
-        meta.delete(&found.row);
+        // The SQL function deletes a row and inserts another, because they may be on two nodes.
+        meta.update(&found.row, zip(columns, values![pid, name, found.version + 1]));
         // A directory in which an entry only got another name is not empty (P17).
         if self.source.0 != pid {
-            queue_pruning(&mut Writer::open(c"prune_queue"), self.source.0);
+            queue_pruning(meta, self.source.0);
         }
     }
 
     /// Counts in the order of the directories: with `mantle.delta_records = never` two opposite moves would deadlock. A rename
     /// within a directory changes no count, but when the directory was modified.
-    fn count(&self, meta: &mut Writer) {
+    fn count(&self, meta: &mut Writer, [of_source, of_destination]: [Seen; 2]) {
         let (source, destination) = (self.source.0, self.destination.0);
         let by = |entries| Delta { ns: self.ns, entries, subdirectories: entries, bytes: 0 };
-        let mut deltas = vec![(source, by(-1)), (destination, by(1))];
+        let mut deltas = vec![(source, by(-1), of_source), (destination, by(1), of_destination)];
         if source == destination {
-            deltas = vec![(source, by(0))];
+            deltas.truncate(1);
+            deltas[0].1 = by(0);
         }
-        deltas.sort_by_key(|(pid, _)| *pid);
-        for (pid, delta) in deltas {
-            delta.add_to(pid, Some(meta));
+        deltas.sort_by_key(|(pid, ..)| *pid);
+        for (pid, delta, seen) in deltas {
+            delta.add_to_seen(pid, meta, seen);
         }
     }
 }
 
-/// Whether a directory has a tombstone (P16), and its permission if that was ever changed.
-fn attributes(meta: &mut Probe, pid: i64) -> (bool, Option<Permission>) {
-    let read = |row: &Row| (row.named::<bool>(c"removed") == Some(true), recorded(row));
-    meta.find(&entry_key(pid, "/_ATTR"), read).unwrap_or_default()
+/// Whether a directory has a tombstone (P16), its permission if that was ever changed, and its attribute record.
+fn attributes(meta: &mut Probe, pid: i64) -> (bool, Option<Permission>, Seen) {
+    let read = |row: &Row| (row.named::<bool>(c"removed") == Some(true), recorded(row), TupleCopy::of(row));
+    match meta.find_counting(&entry_key(pid, "/_ATTR"), read) {
+        Some(((is_removed, changed, record), old_chains)) => (is_removed, changed, Some((record, old_chains))),
+        None => (false, None, None),
+    }
 }

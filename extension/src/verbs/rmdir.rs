@@ -66,7 +66,6 @@ struct Found {
 struct Tables {
     meta: Writer,
     answers: Answers,
-    queue: Writer,
 }
 
 fn run(call: &Arguments) -> Done {
@@ -148,11 +147,7 @@ fn remove(call: &Arguments, empty: &[i64]) -> Option<Vec<i32>> {
 }
 
 fn remove_all(elements: &[Element<'_>], empty: &[i64]) -> Vec<i32> {
-    let mut tables = Tables {
-        meta: Writer::open(c"meta"),
-        answers: Answers::open(c"requests"),
-        queue: Writer::open(c"prune_queue"),
-    };
+    let mut tables = Tables { meta: Writer::open(c"meta"), answers: Answers::open(c"requests") };
     // The table's lock may have been a wait for its distribution.
     if is_distributed() {
         return Vec::new();
@@ -170,7 +165,7 @@ fn remove_all(elements: &[Element<'_>], empty: &[i64]) -> Vec<i32> {
             continue;
         }
         tables.meta.delete(&found.row);
-        queue_pruning(&mut tables.queue, e.pid);
+        queue_pruning(&tables.meta, e.pid);
         call_function(c"write_tombstone", &[INT8, INT8], &[e.ns, e.id].map(|of| nullable(value(of))));
         gone.insert(e.id);
         removed.push(e.number);
@@ -223,6 +218,6 @@ impl Element<'_> {
     fn record(&self, answers: &mut Answers, version: i64) -> bool {
         let Element { ns, principal, request: id, hash, .. } = *self;
         let request = Request { ns, principal, id, hash };
-        !answers.has(&request) && answers.record(&request, "rmdir", [self.pid, self.id, version])
+        answers.record(&request, "rmdir", [self.pid, self.id, version])
     }
 }

@@ -1,6 +1,11 @@
 //! The tables that the fast path writes to: on Citus there may be several shards in one call.
 
-use std::{collections::BTreeMap, ffi::CStr, iter::zip, rc::Rc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    ffi::CStr,
+    iter::zip,
+    rc::Rc,
+};
 
 use super::elements::Element;
 use crate::{
@@ -15,7 +20,7 @@ use crate::{
     },
     steps::{
         answers::{Answers, Request},
-        counts::Delta,
+        counts::{Delta, Seen},
         key::entry_key,
     },
 };
@@ -77,10 +82,13 @@ impl<const N: usize> LocalTables<N> {
         self.open.last_mut()
     }
 
-    /// Adds to the counts of the directories that have new entries.
-    pub fn count(mut self, deltas: &BTreeMap<i64, Delta>) {
+    /// Adds to the counts of the directories that have new entries, whose attribute `records` this call has read.
+    pub fn count(mut self, deltas: &BTreeMap<i64, Delta>, records: &mut HashMap<i64, Seen>) {
         for (pid, delta) in deltas {
-            delta.add_to(*pid, self.of(*pid).map(|tables| &mut tables.meta));
+            match self.of(*pid) {
+                Some(tables) => delta.add_to_seen(*pid, &mut tables.meta, records.remove(pid).flatten()),
+                None => delta.add_to(*pid, None),
+            }
         }
     }
 }
