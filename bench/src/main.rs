@@ -3,6 +3,7 @@
 //! It needs a stack of its own: it makes namespaces (`bench-…`) and leaves them. A figure and its baseline are measured
 //! in the same run, in turn where the calls are comparable, because ratios hold better than absolute figures.
 
+mod busy;
 mod citus;
 mod cpu;
 mod http;
@@ -71,6 +72,8 @@ enum Command {
     Requests(Box<requests::Options>),
     #[command(hide = true)]
     IndexReplicas(lookup::serve::Options),
+    #[command(hide = true)]
+    Busy(busy::Options),
 }
 
 /// Measure everything, with baselines
@@ -139,6 +142,7 @@ async fn perform(command: Command, output: Option<PathBuf>) -> Result<ExitCode> 
         Command::Tls(options) => tls::run(&options).await?,
         Command::Requests(options) => requests::run(&options, output.as_deref()).await?,
         Command::IndexReplicas(options) => return lookup::serve::serve(&options).await.map(|()| ExitCode::SUCCESS),
+        Command::Busy(options) => return busy::work(&options).map(|()| ExitCode::SUCCESS),
     };
     report.save(output.as_deref())?;
     Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE })

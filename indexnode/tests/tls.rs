@@ -159,6 +159,7 @@ async fn codes(channel: Channel, status: &Status) -> BTreeMap<&'static str, Code
     calls! { index:
         resolve(tokio_stream::iter([index::ResolveRequest::default()]))
         prepare_rename(index::PrepareRenameRequest::default())
+        prepare_renames(tokio_stream::iter([index::PrepareRenamesRequest::default()]))
         release_rename(index::ReleaseRenameRequest::default())
         r#await(index::AwaitRequest::default())
         status(index::StatusRequest { group: 1 })
@@ -187,7 +188,7 @@ async fn replicas_take_only_the_calls_of_a_role() {
     let mut scene = Scene::strict().await;
     let (address, status) = (scene.group.replicas[0].address.clone(), scene.group.status(0).await.unwrap());
     let with = |name, of| channel(&address, Some(scene.tls(name, of)));
-    const ALL: usize = 18;
+    const ALL: usize = 19;
 
     // Neither TLS nor a certificate: everything is refused, by a code that says why.
     let found = codes(channel(&address, None), &status).await;
@@ -198,7 +199,11 @@ async fn replicas_take_only_the_calls_of_a_role() {
     assert_eq!(found.values().filter(|code| **code == Code::PermissionDenied).count(), ALL, "{found:?}");
 
     for (name, of, allowed) in [
-        ("gateway", GATEWAY, &["await", "prepare_rename", "release_rename", "resolve", "status"][..]),
+        (
+            "gateway",
+            GATEWAY,
+            &["await", "prepare_rename", "prepare_renames", "release_rename", "resolve", "status"][..],
+        ),
         ("dba", ADMINISTRATOR, &["await", "change_member", "directories", "members", "status"]),
     ] {
         let found = codes(with(name, of), &status).await;

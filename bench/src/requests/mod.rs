@@ -2,6 +2,7 @@
 //! beside peers where they are given. Every service is measured by the same phases; they take turns, and the order
 //! changes with each round.
 
+mod beside;
 mod bounds;
 mod directories;
 mod figures;
@@ -24,11 +25,12 @@ use mantle_index_client::IndexClient;
 use mantle_types::GroupId;
 
 use self::{
+    beside::Beside,
     directories::{Api, MANTLE, NS},
     figures::{Figures, Rounds},
     misses::Misses,
     peers::{Credentials, GARAGE, HDFS, Installed, MINIO, Peer},
-    renames::{Beside, Together},
+    renames::Together,
 };
 use crate::{
     cpu::Servers,
@@ -151,7 +153,7 @@ pub async fn run(options: &Options, page: Option<&Path>) -> Result<(Report, bool
     for round in 0..options.rounds {
         eprintln!("renames that meet, round {}", round + 1);
         together.round(&api, round, period).await?;
-        beside.round(&api, &index, round, period).await?;
+        beside.round((&api, &options.stack), &index, round, period).await?;
     }
     let at = chrono::Utc::now().format("%Y-%m-%d %H:%M").to_string();
     let mut figures = rounds.medians(&at);

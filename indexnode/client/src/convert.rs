@@ -229,6 +229,11 @@ mod tests {
             victim_id: 8,
             proof: vec![9],
         };
+        let answers = vec![proto::NumberedPrepared { number: 300, answer: Some(prepared.clone()) }];
+        let numbered = "0a2208ac02121d0a0808171201641a016110011802200328043005380640074808520109";
+        check(&proto::PrepareRenamesResponse { answers }, numbered);
+        let begin = vec![proto::NumberedPrepare { number: 300, request: Some(proto::PrepareRenameRequest::default()) }];
+        check(&proto::PrepareRenamesRequest { begin, end: vec![7] }, "0a0508ac021200120107");
         check(&prepared, "0a0808171201641a016110011802200328043005380640074808520109");
         let what = Some(proto::await_request::What::Request(request.into()));
         check(

@@ -22,8 +22,8 @@
 //! ```
 
 mod answer;
-mod await_stream;
 mod batch;
+mod call_stream;
 mod convert;
 mod leader;
 mod lookup_stream;
@@ -34,6 +34,7 @@ pub mod proto {
     tonic::include_proto!("mantle.index.v1");
 }
 mod replica;
+mod streamed;
 
 use std::{
     sync::{
@@ -234,7 +235,11 @@ impl IndexClient {
     pub async fn prepare_rename(&self, request: RenameRequest) -> Result<PreparedRename> {
         let message = proto::PrepareRenameRequest { group: self.group().0, ..request.into() };
         let deadline = Instant::now() + LEADER_TIMEOUT;
-        let answer = call_leader!(self, deadline, prepare_rename, |_| message.clone()).await?;
+        let send = |replica: Arc<Replica>, limit| {
+            let message = message.clone();
+            async move { replica.prepares.send(replica.stub(), message, limit).await }
+        };
+        let answer = self.shared.leader.call(deadline, send).await?;
         self.see_epoch(Epoch(answer.epoch));
         Ok(PreparedRename { group: self.group(), ..answer.into() })
     }
@@ -263,16 +268,9 @@ impl IndexClient {
         let (deadline, group) = (Instant::now() + timeout, self.group().0);
         let message =
             |limit| proto::AwaitRequest { what: Some(what.clone()), timeout_ms: milliseconds(limit), source, group };
-        // A trace goes with a call.
-        let is_traced = mantle_telemetry::is_traced();
         let send = |replica: Arc<Replica>, limit| {
             let message = message(limit);
-            async move {
-                match is_traced {
-                    true => await_stream::call(replica.stub(), message, limit).await,
-                    false => replica.awaits.wait(replica.stub(), message, limit).await,
-                }
-            }
+            async move { replica.awaits.send(replica.stub(), message, limit).await }
         };
         match self.shared.leader.call(deadline, send).await {
             Err(e) if e.code() == ErrorCode::IndexUnavailable => Err(Error::new(

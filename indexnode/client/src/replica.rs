@@ -21,11 +21,11 @@ use tower::service_fn;
 
 use crate::{
     Stub,
-    await_stream::AwaitStream,
+    call_stream::CallStream,
     convert::{check_outcome, milliseconds},
     lookup_stream::{Answer, LookupKind, LookupStream},
     model::{Lookup, Status},
-    proto::{DirectoriesRequest, StatusRequest, directories_request::What},
+    proto::{AwaitRequest, DirectoriesRequest, PrepareRenameRequest, StatusRequest, directories_request::What},
 };
 
 /// How long a replica that failed is tried last.
@@ -65,7 +65,8 @@ pub(crate) struct Replica {
     lookups: LookupStream,
     /// Lookups that wait for PostgreSQL's position: they hold up no others.
     settling: LookupStream,
-    pub(crate) awaits: AwaitStream,
+    pub(crate) awaits: CallStream<AwaitRequest>,
+    pub(crate) prepares: CallStream<PrepareRenameRequest>,
     pending: AtomicUsize,
     /// Until when to avoid the replica. Every lookup reads only the flag, unless it is set.
     avoid_until: Mutex<Option<Instant>>,
@@ -101,7 +102,8 @@ impl Replica {
             address,
             group,
             tls,
-            awaits: AwaitStream::new(stub.clone()),
+            awaits: CallStream::new(stub.clone()),
+            prepares: CallStream::new(stub.clone()),
             stub,
             lookups,
             settling,

@@ -30,6 +30,7 @@ const PEER: &str = <PeerServer<PeerService> as NamedService>::NAME;
 const INDEX_METHODS: &[(&str, &[Role])] = &[
     ("Resolve", &[Role::Gateway]),
     ("PrepareRename", &[Role::Gateway]),
+    ("PrepareRenames", &[Role::Gateway]),
     ("ReleaseRename", &[Role::Gateway]),
     // An import waits for what it has written.
     ("Await", &[Role::Gateway, Role::Administrator]),

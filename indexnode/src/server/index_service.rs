@@ -5,21 +5,22 @@
 
 use std::sync::Arc;
 
-use futures::stream::BoxStream;
+use futures::{FutureExt, stream::BoxStream};
 use mantle_index_client::{
     outcome_of_result,
     proto::{
         AwaitRequest, AwaitResponse, AwaitsRequest, AwaitsResponse, ChangeMemberRequest, ChangeMemberResponse,
         DirectoriesRequest, DirectoriesResponse, MembersRequest, MembersResponse, Outcome, PrepareRenameRequest,
-        PrepareRenameResponse, ReleaseRenameRequest, ReleaseRenameResponse, ResolveRequest, ResolveResponse,
-        StatusRequest, StatusResponse, index_server::Index as IndexRpc,
+        PrepareRenameResponse, PrepareRenamesRequest, PrepareRenamesResponse, ReleaseRenameRequest,
+        ReleaseRenameResponse, ResolveRequest, ResolveResponse, StatusRequest, StatusResponse,
+        index_server::Index as IndexRpc,
     },
 };
 use mantle_types::{GroupId, Result};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
-    awaits, directories, rename,
+    awaits, calls, directories, rename,
     request::{outcome_of, time_limit},
     resolve, status,
 };
@@ -61,12 +62,21 @@ impl IndexRpc for IndexService {
         &self,
         request: Request<PrepareRenameRequest>,
     ) -> Result<Response<PrepareRenameResponse>, Status> {
-        let request = request.into_inner();
-        let group = GroupId(request.group);
-        let prepared = async { rename::prepare(&self.groups.node(group)?, self.database(group)?, request).await };
-        let result = prepared.await;
-        let outcome = self.outcome(group, &result);
-        Ok(Response::new(PrepareRenameResponse { outcome, ..result.unwrap_or_default() }))
+        Ok(Response::new(rename::answer(&self.groups, request.into_inner()).await))
+    }
+
+    type PrepareRenamesStream = BoxStream<'static, Result<PrepareRenamesResponse, Status>>;
+
+    async fn prepare_renames(
+        &self,
+        requests: Request<Streaming<PrepareRenamesRequest>>,
+    ) -> Result<Response<Self::PrepareRenamesStream>, Status> {
+        let groups = self.groups.clone();
+        let answer = move |request| {
+            let groups = groups.clone();
+            async move { rename::answer(&groups, request).await }.boxed()
+        };
+        Ok(Response::new(calls::answers(requests.into_inner(), answer)))
     }
 
     async fn release_rename(
@@ -89,7 +99,12 @@ impl IndexRpc for IndexService {
     type AwaitsStream = BoxStream<'static, Result<AwaitsResponse, Status>>;
 
     async fn awaits(&self, request: Request<Streaming<AwaitsRequest>>) -> Result<Response<Self::AwaitsStream>, Status> {
-        Ok(Response::new(awaits::answers(self.groups.clone(), request.into_inner())))
+        let groups = self.groups.clone();
+        let answer = move |request| {
+            let groups = groups.clone();
+            async move { awaits::answer(&groups, request).await }.boxed()
+        };
+        Ok(Response::new(calls::answers(request.into_inner(), answer)))
     }
 
     async fn members(&self, request: Request<MembersRequest>) -> Result<Response<MembersResponse>, Status> {

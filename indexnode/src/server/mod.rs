@@ -2,6 +2,7 @@
 
 mod access;
 mod awaits;
+mod calls;
 mod connection;
 mod directories;
 pub(crate) mod grpc;

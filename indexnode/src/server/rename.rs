@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use mantle_index_client::proto::{PrepareRenameRequest, PrepareRenameResponse, ReleaseRenameRequest};
 use mantle_types::{
-    Caller, DirectoryId, Error, ErrorCode, NamespaceId, Prepared, RequestKey, Result, name::check_name,
+    Caller, DirectoryId, Error, ErrorCode, GroupId, NamespaceId, Prepared, RequestKey, Result, name::check_name,
 };
 
+use super::request::outcome_of;
 use crate::{
+    groups::Groups,
     index::command::{Command, Prepare, PrepareByRule, PreparedRename},
     membership::rules,
     node::{Leadership, Node},
@@ -15,8 +17,17 @@ use crate::{
     source::rename_locks::abort_rename,
 };
 
+/// Answers a request to prepare a rename.
+pub async fn answer(groups: &Groups, request: PrepareRenameRequest) -> PrepareRenameResponse {
+    let group = GroupId(request.group);
+    let prepared = async { prepare(&groups.node(group)?, &groups.replica(group)?.database, request).await };
+    let result = prepared.await;
+    let outcome = Some(outcome_of(groups, group, &result));
+    PrepareRenameResponse { outcome, ..result.unwrap_or_default() }
+}
+
 /// Prepares a rename: locks its source. An older attempt of the same request is aborted first.
-pub async fn prepare(
+async fn prepare(
     node: &Arc<Node>,
     database: &Database,
     request: PrepareRenameRequest,
