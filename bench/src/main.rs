@@ -20,6 +20,7 @@ mod soak;
 mod sql;
 mod stack;
 mod tls;
+mod volumes;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -69,6 +70,7 @@ enum Command {
     Lookup(lookup::Options),
     Tls(tls::Options),
     Requests(Box<requests::Options>),
+    Volumes(volumes::Options),
     #[command(hide = true)]
     IndexReplicas(lookup::serve::Options),
 }
@@ -138,6 +140,7 @@ async fn perform(command: Command, output: Option<PathBuf>) -> Result<ExitCode> 
         Command::Lookup(options) => (lookup::run(&options).await?, true),
         Command::Tls(options) => tls::run(&options).await?,
         Command::Requests(options) => requests::run(&options, output.as_deref()).await?,
+        Command::Volumes(options) => volumes::run(&options).await?,
         Command::IndexReplicas(options) => return lookup::serve::serve(&options).await.map(|()| ExitCode::SUCCESS),
     };
     report.save(output.as_deref())?;

@@ -10,10 +10,11 @@ use std::{
 use crate::tests::mutation::{self, Mutation};
 use crate::{
     error::{Error, Result},
-    extent::{EXTENT_BYTES_MAX, Extent, blocks_for, capacity},
+    extent::{EXTENT_BYTES_MAX, blocks_for, capacity},
     generation::Generation,
-    place::{Geometry, Run, SegmentId, VolumeId},
+    place::{Extent, Geometry, Run, SegmentId, VolumeId},
     segment::Segment,
+    space::Space,
 };
 
 /// An extent of a write; only with its generation it is the same for ever.
@@ -29,19 +30,6 @@ struct Freed {
     written: Written,
     /// Not before this time.
     ready: Duration,
-}
-
-/// What is where in a volume, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Space {
-    /// The volume's segments, leased or not.
-    pub volume: u64,
-    /// The leased segments.
-    pub leased: u64,
-    /// Of the leased segments: blocks that are used, with what `waiting` counts.
-    pub used: u64,
-    /// Blocks that are freed, and not reusable yet.
-    pub waiting: u64,
 }
 
 pub(crate) struct Allocator {

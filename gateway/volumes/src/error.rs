@@ -4,9 +4,8 @@
 use std::{io, sync::Arc};
 
 use crate::{
-    extent::Extent,
     generation::Generation,
-    place::{SegmentId, VolumeId},
+    place::{Extent, SegmentId, VolumeId},
 };
 
 /// What the store answers instead of bytes.

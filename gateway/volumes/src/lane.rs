@@ -55,8 +55,22 @@ impl Lane {
     }
 
     pub(crate) fn submit(&self, job: Job) {
-        self.queue.lock().jobs.push(job);
+        let mut queue = self.queue.lock();
+        if queue.is_closed {
+            // Nobody would write it.
+            drop(queue);
+            return report(job, Err(Error::NotMounted(self.volume.id())));
+        }
+        queue.jobs.push(job);
+        drop(queue);
         self.arrived.notify_one();
+    }
+
+    /// What a crash does to it.
+    #[cfg(test)]
+    pub(crate) fn lose_waiting(&self) {
+        let waiting = std::mem::take(&mut self.queue.lock().jobs);
+        drop(waiting);
     }
 
     /// What is queued is still written.
@@ -88,6 +102,7 @@ impl Lane {
     }
 
     /// Writes what waits now. `false` if nothing did.
+    #[cfg(test)]
     pub(crate) fn drive(&self) -> bool {
         let jobs = std::mem::take(&mut self.queue.lock().jobs);
         let is_any = !jobs.is_empty();

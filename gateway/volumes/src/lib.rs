@@ -13,6 +13,7 @@
 //! - `store`: puts, gets and frees over all volumes
 //! - `lane`: the writes of one volume, gathered
 //! - `allocator`: the blocks of a volume's segments
+//! - `space`: how full a volume is
 //! - `segment`: the bitmap of one segment
 //! - `volume`: a mounted volume
 //! - `file`: what is needed of a file or device
@@ -37,22 +38,23 @@ mod locator;
 mod place;
 mod scrub;
 mod segment;
+mod space;
 mod store;
 mod superblock;
 #[cfg(test)]
 mod tests;
 mod volume;
 
-pub use allocator::Space;
 pub use checksum::UNIT_BYTES;
 pub use decimal::Malformed;
 pub use error::{Damage, Error, MountError, Result};
-pub use extent::{EXTENT_BYTES_MAX, Extent, HEADER_BYTES, Header, blocks_for, verify};
+pub use extent::{EXTENT_BYTES_MAX, HEADER_BYTES, Header, blocks_for, verify};
 pub use file::{RealFile, VolumeFile};
 pub use generation::Generation;
 pub use locator::{LOCATOR_EXTENTS_MIN, Locator, PREFIX, Part};
-pub use place::{BLOCK_BYTES_DEFAULT, Geometry, HEAD_BYTES, Run, SEGMENT_BYTES_DEFAULT, SegmentId, VolumeId};
+pub use place::{BLOCK_BYTES_DEFAULT, Extent, Geometry, HEAD_BYTES, Run, SEGMENT_BYTES_DEFAULT, SegmentId, VolumeId};
 pub use scrub::{Finding, Scrub, ScrubCursor};
+pub use space::{Level, Space, Watermarks};
 pub use store::{NewBytes, Options, Reader, Store, Stored, Writer};
 pub use superblock::{NoSuperblock, Superblock};
 pub use volume::{Expected, NewVolume, Volume};

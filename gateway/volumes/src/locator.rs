@@ -12,9 +12,9 @@ use mantle_types::limits::LOCATOR_BYTES_MAX;
 
 use crate::{
     decimal::{Malformed, number, split},
-    extent::{EXTENT_BYTES_MAX, Extent},
+    extent::EXTENT_BYTES_MAX,
     generation::Generation,
-    place::{SegmentId, VolumeId},
+    place::{Extent, SegmentId, VolumeId},
 };
 
 /// The beginning of each locator of this kind.

@@ -35,6 +35,23 @@ pub struct Run {
     pub blocks: u32,
 }
 
+/// Where a piece of an object is. `length` bytes of data begin behind a header in the first block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Extent {
+    /// The segment in which all its blocks are.
+    pub segment: SegmentId,
+    /// Its first block, within the segment.
+    pub block: u32,
+    /// Bytes of data; from 1 to 64 MiB ([`EXTENT_BYTES_MAX`](crate::EXTENT_BYTES_MAX)).
+    pub length: u32,
+}
+
+impl fmt::Display for Extent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}+{}", self.segment, self.block, self.length)
+    }
+}
+
 impl fmt::Display for VolumeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

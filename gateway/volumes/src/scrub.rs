@@ -7,9 +7,9 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::{
     error::{Error, Result},
-    extent::Extent,
     generation::Generation,
     locator::Locator,
+    place::Extent,
     store::Store,
 };
 

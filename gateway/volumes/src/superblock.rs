@@ -73,7 +73,9 @@ impl Superblock {
 
     fn read(bytes: &[u8]) -> Option<Result<Self, NoSuperblock>> {
         let content = bytes.get(..CONTENT_BYTES)?;
-        let is_whole = content.starts_with(&MAGIC) && array(bytes, CONTENT_BYTES)? == crc32c(content).to_le_bytes();
+        let sum = array(bytes, CONTENT_BYTES)?;
+        // A fuzzer would not find a checksum.
+        let is_whole = content.starts_with(&MAGIC) && (cfg!(fuzzing) || sum == crc32c(content).to_le_bytes());
         is_whole.then_some(())?;
         let number = |at| array(content, at).map(u32::from_le_bytes);
         let long = |at| array(content, at).map(u64::from_le_bytes);

@@ -11,9 +11,10 @@ use crate::{
     allocator::Written,
     checksum::{SUM_BYTES, UNIT_BYTES},
     error::{Error, Result},
-    extent::{Extent, HEADER_BYTES, Verifier, head_bytes, units_for},
+    extent::{HEADER_BYTES, Verifier, head_bytes, units_for},
     generation::Generation,
     locator::Locator,
+    place::Extent,
 };
 
 /// Most units of one piece, which has 256 KiB: so much memory a read takes. Tests have less, so that small objects come in pieces.

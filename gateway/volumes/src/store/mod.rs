@@ -27,13 +27,14 @@ pub use self::{
     put::{NewBytes, Stored, Writer},
 };
 use crate::{
-    allocator::{Allocator, Space, Written},
+    allocator::{Allocator, Written},
     error::{Error, Result},
-    extent::Extent,
+    extent::{HEADER_BYTES, Header},
     generation::Generation,
     lane::Lane,
     locator::Locator,
-    place::{Run, SegmentId, VolumeId},
+    place::{Extent, Run, SegmentId, VolumeId},
+    space::Space,
     volume::Volume,
 };
 
@@ -197,8 +198,8 @@ impl Store {
     /// durable on whatever may be promoted, and only once. All extents are tried; the first error is returned.
     ///
     /// # Errors
-    /// `NotLeased`: nothing is to be done, since whoever leases the segment next derives that they are free. `NotUsed`: they were
-    /// freed before. `NotMounted`, `Invalid`.
+    /// `NotLeased`: nothing is to be done, since whoever leases the segment next derives that they are free. `NotUsed`, `Foreign`:
+    /// they were freed before, and are free, or are another write's by now. `NotMounted`, `Invalid`.
     pub fn free(&self, locator: &Locator) -> Result<()> {
         self.free_after(locator, self.0.options.reuse_delay)
     }
@@ -212,6 +213,7 @@ impl Store {
         let now = (self.0.clock)();
         let free = |extent: &Extent| {
             let mounted = self.mounted(extent.segment.volume)?;
+            mounted.refuse_foreign(*extent, locator.generation)?;
             mounted.allocator.lock().free((*extent, locator.generation), delay, now)
         };
         let results: Vec<Result<()>> = locator.extents.iter().map(free).collect();
@@ -265,6 +267,12 @@ impl Store {
         self.mounted(volume).is_ok_and(|mounted| mounted.lane.drive())
     }
 
+    /// Nothing of what waits is written.
+    #[cfg(test)]
+    pub(crate) fn crash(&self) {
+        self.0.volumes.read().values().for_each(|mounted| mounted.lane.lose_waiting());
+    }
+
     /// The free blocks of a volume's leased segments.
     #[cfg(test)]
     pub(crate) fn free_runs(&self, volume: VolumeId) -> BTreeMap<u32, Vec<Run>> {
@@ -276,6 +284,20 @@ impl Store {
 }
 
 impl Mounted {
+    /// A second free of the same extent is noticed at its header, if another write has the blocks by now: what was written shortly
+    /// before is cached. This is no more than a net below a caller that frees once.
+    fn refuse_foreign(&self, extent: Extent, expected: Generation) -> Result<()> {
+        extent.run(self.volume.geometry())?;
+        let mut bytes = [0; HEADER_BYTES];
+        let read = self.volume.file().read_cached_at(&mut bytes, extent.offset(self.volume.geometry()));
+        match Header::decode(&bytes[..read]) {
+            Some(Header { generation, .. }) if generation != expected => {
+                Err(Error::Foreign { extent, expected, found: generation })
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn pin(&self, written: Written) {
         self.allocator.lock().pin(written);
     }

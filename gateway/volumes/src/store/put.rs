@@ -17,11 +17,11 @@ use crate::{
     allocator::Written,
     checksum::{Sums, UNIT_BYTES},
     error::{Error, Result},
-    extent::{EXTENT_BYTES_MAX, Extent, Header, head_bytes},
+    extent::{EXTENT_BYTES_MAX, Header, head_bytes},
     generation::Generation,
     lane::Job,
     locator::Locator,
-    place::{SegmentId, VolumeId},
+    place::{Extent, SegmentId, VolumeId},
 };
 
 /// So many bytes are gathered before they are written. Tests have fewer, so that small objects come in several writes.

@@ -1,5 +1,7 @@
 //! Tests of the store as a whole.
 
+mod churn;
+mod files;
 pub(crate) mod mutation;
 mod oracle;
 mod simulation;

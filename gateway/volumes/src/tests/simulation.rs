@@ -378,6 +378,7 @@ impl Simulation {
                 self.commit(row)?;
             }
         }
+        self.store.crash();
         self.store = store(&self.clock);
         self.files.iter().for_each(|file| file.restart());
         self.mount()?;

@@ -1,0 +1,331 @@
+//! `mantle-bench volumes`: the store of objects' bytes alone, without a gateway and without PostgreSQL: put and flush, beside
+//! the folder of files that was the store before. The ways take turns, so that all meet the same machine.
+
+mod counted;
+mod folder;
+mod volume;
+
+use std::{
+    fmt,
+    future::Future,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, ensure};
+use bytes::Bytes;
+use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};
+
+use self::{counted::Calls, folder::Folder, volume::Objects};
+use crate::{
+    cpu, machine,
+    report::{Report, short},
+};
+
+/// Bound on puts of the store, beside the folder, of 8 KiB by 20 writers.
+const PUTS_RATIO_MIN: f64 = 4.0;
+/// Bound on puts in a volume that is nearly full, beside an empty one.
+const FULL_RATIO_MIN: f64 = 0.9;
+/// Bound on bytes written for a byte put, in a volume that is nearly full.
+const WRITTEN_RATIO_MAX: f64 = 1.1;
+/// Of each volume, in bytes.
+const VOLUME_BYTES: u64 = 1 << 30;
+/// How full a volume is that is nearly full.
+const FULL_PERCENT: u64 = 90;
+
+/// Measure the store of objects' bytes alone
+#[derive(clap::Args)]
+pub struct Options {
+    /// A folder for volumes and files, on the disk to be measured
+    #[arg(long, value_name = "DIR")]
+    folder: PathBuf,
+    /// Seconds of each turn
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    seconds: u64,
+    /// Turns of each way
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    turns: usize,
+}
+
+/// What is measured beside each other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// A file for each object.
+    Files,
+    /// A volume of this block size whose blocks were written before.
+    Volume { block_bytes: u32 },
+    /// A volume whose space is reserved and was never written.
+    NewVolume { block_bytes: u32 },
+}
+
+const WAYS: [Way; 4] = [
+    Way::Files,
+    Way::Volume { block_bytes: 4096 },
+    Way::Volume { block_bytes: 1024 },
+    Way::NewVolume { block_bytes: 4096 },
+];
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Files => write!(f, "files"),
+            Self::Volume { block_bytes } => write!(f, "volume, blocks of {} KiB", block_bytes >> 10),
+            Self::NewVolume { block_bytes } => write!(f, "the same, never written, {} KiB", block_bytes >> 10),
+        }
+    }
+}
+
+/// What one turn did.
+#[derive(Clone, Copy, Debug, Default)]
+struct Turn {
+    puts: f64,
+    bytes: f64,
+    cpu: Duration,
+    calls: Calls,
+}
+
+impl Turn {
+    fn per_put(&self, value: f64) -> String {
+        short(value / self.puts)
+    }
+}
+
+/// Content of objects, which no file system could compress.
+struct Content(Bytes);
+
+impl Content {
+    fn new() -> Self {
+        let mut bytes = vec![0; 1 << 20];
+        StdRng::seed_from_u64(7).fill_bytes(&mut bytes);
+        Self(bytes.into())
+    }
+
+    fn of(&self, bytes: usize) -> Bytes {
+        self.0.slice(..bytes)
+    }
+}
+
+/// Puts of so many writers for this long. Returns puts and bytes a second, and processor time for all of them.
+async fn turn<F>(writers: usize, period: Duration, put: impl Fn(usize) -> F + Send + Sync + 'static) -> Result<Turn>
+where
+    F: Future<Output = Result<u64>> + Send,
+{
+    let (put, before, began) = (Arc::new(put), cpu::own()?, Instant::now());
+    let write = |writer| {
+        let put = put.clone();
+        tokio::spawn(async move {
+            let (mut puts, mut bytes) = (0u64, 0);
+            while began.elapsed() < period {
+                bytes += put(writer).await?;
+                puts += 1;
+            }
+            Ok::<_, anyhow::Error>((puts, bytes))
+        })
+    };
+    let tasks: Vec<_> = (0..writers).map(write).collect();
+    let (mut puts, mut bytes) = (0, 0);
+    for task in tasks {
+        let (more, more_bytes) = task.await??;
+        (puts, bytes) = (puts + more, bytes + more_bytes);
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let cpu = (cpu::own()? - before).div_f64(seconds);
+    Ok(Turn { puts: puts as f64 / seconds, bytes: bytes as f64 / seconds, cpu, calls: Calls::default() })
+}
+
+/// The turn with the median of puts.
+fn median(mut turns: Vec<Turn>) -> Turn {
+    turns.sort_by(|a, b| a.puts.total_cmp(&b.puts));
+    turns.swap_remove(turns.len() / 2)
+}
+
+/// Measures; answers the report and whether the bounds held.
+pub async fn run(options: &Options) -> Result<(Report, bool)> {
+    let Options { folder, seconds, turns } = options;
+    ensure!(*seconds > 0 && *turns > 0, "nothing to do");
+    std::fs::create_dir_all(folder)?;
+    let mut facts = machine::hardware()?;
+    facts.push(format!("turns          {turns} of {seconds} seconds each way (--turns, --seconds)"));
+    let mut report = Report::new(
+        "Bench: the store of objects' bytes",
+        "Written by `mantle-bench volumes`; do not edit. Put and flush, without a gateway and without PostgreSQL. The ways take \
+         turns; figures are those of the turn with the median of puts.",
+        &facts,
+    );
+    let is_quick = puts(options, &mut report).await?;
+    let is_quick_when_full = churn(options, &mut report).await?;
+    Ok((report, is_quick && is_quick_when_full))
+}
+
+async fn puts(options: &Options, report: &mut Report) -> Result<bool> {
+    report.heading("Puts");
+    let (content, period) = (Arc::new(Content::new()), Duration::from_secs(options.seconds));
+    let mut volumes = Vec::new();
+    for (number, way) in WAYS.iter().enumerate() {
+        if let Way::Volume { block_bytes } = way {
+            let objects =
+                Objects::create(&options.folder.join(format!("volume-{number}")), *block_bytes, VOLUME_BYTES)?;
+            objects.write_everything()?;
+            volumes.push((*way, Arc::new(objects)));
+        }
+    }
+    let (mut rows, mut bound) = (Vec::new(), f64::NAN);
+    for (kib, writers) in [(1, 20), (4, 20), (8, 1), (8, 20), (8, 100), (64, 20), (512, 20), (1024, 20)] {
+        let mut measured: Vec<Vec<Turn>> = vec![Vec::new(); WAYS.len()];
+        for number in 0..options.turns {
+            for at in 0..WAYS.len() {
+                let at = (at + number) % WAYS.len();
+                let content = content.of(kib << 10);
+                let turn = match WAYS[at] {
+                    Way::Files => files(&options.folder.join("objects"), content, writers, period).await?,
+                    Way::Volume { .. } => {
+                        let objects = volumes.iter().find(|(way, _)| *way == WAYS[at]);
+                        let objects =
+                            objects.map(|(_, objects)| objects.clone()).ok_or_else(|| anyhow::anyhow!("none"))?;
+                        in_volume(objects, content, writers, period).await?
+                    }
+                    Way::NewVolume { block_bytes } => {
+                        let path = options.folder.join("volume-new");
+                        let objects = Arc::new(Objects::create(&path, block_bytes, VOLUME_BYTES)?);
+                        let turn = in_volume(objects, content, writers, period).await?;
+                        std::fs::remove_file(path)?;
+                        turn
+                    }
+                };
+                measured[at].push(turn);
+            }
+        }
+        let measured: Vec<Turn> = measured.into_iter().map(median).collect();
+        for (way, turn) in WAYS.iter().zip(&measured) {
+            let ratio = turn.puts / measured[0].puts;
+            if (kib, writers) == (8, 20) && *way == (Way::Volume { block_bytes: 4096 }) {
+                bound = ratio;
+            }
+            rows.push([
+                format!("{kib} KiB"),
+                writers.to_string(),
+                way.to_string(),
+                short(turn.puts),
+                short(ratio),
+                turn.per_put(turn.cpu.as_secs_f64() * 1e6),
+                turn.per_put(turn.calls.flushes),
+                turn.per_put(turn.calls.writes),
+                short(turn.calls.bytes / turn.bytes),
+            ]);
+        }
+    }
+    report.table(
+        "object | writers | way | puts/s | to files | processor µs a put | flushes a put | writes a put | bytes written a byte",
+        &rows,
+    );
+    let held = bound >= PUTS_RATIO_MIN;
+    let text =
+        format!("Puts of 8 KiB by 20 writers are at least {PUTS_RATIO_MIN} times those into files: {}.", short(bound));
+    report.verdict(&text, held);
+    Ok(held)
+}
+
+async fn files(path: &Path, content: Bytes, writers: usize, period: Duration) -> Result<Turn> {
+    let folder = Arc::new(Folder::new(path.to_owned())?);
+    let ended = turn(writers, period, {
+        let folder = folder.clone();
+        move |_| {
+            let (folder, content) = (folder.clone(), content.clone());
+            async move { folder.put(content).await }
+        }
+    });
+    let ended = ended.await?;
+    folder.remove()?;
+    // Per put: the file's, the folder's; and the file's bytes.
+    let calls = Calls { flushes: 2.0 * ended.puts, writes: ended.puts, bytes: ended.bytes };
+    Ok(Turn { calls, ..ended })
+}
+
+async fn in_volume(objects: Arc<Objects>, content: Bytes, writers: usize, period: Duration) -> Result<Turn> {
+    objects.clear()?;
+    let (before, began) = (objects.calls(), Instant::now());
+    let ended = turn(writers, period, {
+        let objects = objects.clone();
+        move |_| {
+            let (objects, content) = (objects.clone(), content.clone());
+            async move { objects.put_and_delete(content).await }
+        }
+    });
+    let ended = ended.await?;
+    let calls = objects.calls().since(before).per_second(began.elapsed());
+    Ok(Turn { calls, ..ended })
+}
+
+/// Objects of 4 to 512 KiB, as many of each order of magnitude.
+fn draw(random: &mut StdRng) -> usize {
+    (4096.0 * 128f64.powf(random.random())) as usize
+}
+
+async fn churn(options: &Options, report: &mut Report) -> Result<bool> {
+    report.heading("A volume that is nearly full");
+    report.paragraph(&format!(
+        "Objects of 4 to 512 KiB by 20 writers, in a volume that is empty and in one of which {FULL_PERCENT} % are used: each put \
+         deletes others first. All blocks were written before, {} times the volume was put before the first turn.",
+        2
+    ));
+    let (content, period) = (Arc::new(Content::new()), Duration::from_secs(options.seconds));
+    let mut measured: [Vec<Turn>; 2] = Default::default();
+    let volumes =
+        ["empty", "full"].map(|name| Objects::create(&options.folder.join(name), 4096, VOLUME_BYTES).map(Arc::new));
+    let [empty, full] = volumes;
+    let volumes = [(empty?, 0), (full?, FULL_PERCENT)];
+    let mut extents = 0.0;
+    for (objects, percent) in &volumes {
+        objects.write_everything()?;
+        let mut random = StdRng::seed_from_u64(1);
+        let mut put = 0;
+        while *percent > 0 && put < 2 * VOLUME_BYTES {
+            put += objects.churn(content.of(draw(&mut random)), *percent, random.next_u32() as usize).await?;
+        }
+    }
+    for number in 0..options.turns {
+        for at in 0..2 {
+            let at = (at + number) % 2;
+            let (objects, percent) = volumes[at].clone();
+            let (before, began) = (objects.calls(), Instant::now());
+            objects.take_extents();
+            let ended = turn(20, period, {
+                let (objects, content) = (objects.clone(), content.clone());
+                move |_| {
+                    let (objects, content) = (objects.clone(), content.clone());
+                    let mut random = StdRng::from_rng(&mut rand::rng());
+                    async move { objects.churn(content.of(draw(&mut random)), percent, random.next_u32() as usize).await }
+                }
+            });
+            let ended = ended.await?;
+            let calls = objects.calls().since(before).per_second(began.elapsed());
+            measured[at].push(Turn { calls, ..ended });
+            if percent > 0 {
+                extents = objects.take_extents();
+            }
+        }
+    }
+    let [empty, full] = measured.map(median);
+    let row = |name: &str, turn: &Turn, extents: f64| {
+        [
+            name.to_owned(),
+            short(turn.puts),
+            short(turn.bytes / 1e6),
+            short(turn.calls.bytes / turn.bytes),
+            short(extents),
+        ]
+    };
+    let rows = [row("empty", &empty, 1.0), row("nearly full", &full, extents)];
+    report.table("volume | puts/s | MB/s | bytes written a byte put | extents an object", &rows);
+    let (ratio, written) = (full.puts / empty.puts, full.calls.bytes / full.bytes);
+    let held = ratio >= FULL_RATIO_MIN && written <= WRITTEN_RATIO_MAX;
+    let text = format!(
+        "Puts are at least {FULL_RATIO_MIN} times those into an empty volume, and write at most {WRITTEN_RATIO_MAX} times the \
+         bytes: {} and {}.",
+        short(ratio),
+        short(written)
+    );
+    report.verdict(&text, held);
+    Ok(held)
+}
