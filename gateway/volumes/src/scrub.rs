@@ -79,7 +79,17 @@ impl Scrub {
     }
 }
 
+/// Reads from the disk, not from the kernel's cache, and leaves the cache as it was.
 async fn read_all(store: &Store, extent: Extent, generation: Generation) -> Result<()> {
+    let was_cached = store.forget_cached(extent)?;
+    let result = read_uncached(store, extent, generation).await;
+    if !was_cached {
+        store.forget_cached(extent)?;
+    }
+    result
+}
+
+async fn read_uncached(store: &Store, extent: Extent, generation: Generation) -> Result<()> {
     let locator = Locator { generation, extents: vec![extent] };
     let mut reader = store.read(&locator, 0..extent.length.into())?;
     while reader.next().await?.is_some() {}

@@ -4,7 +4,10 @@
 pub(crate) mod faulty;
 mod real;
 
-use std::io::{self, IoSlice};
+use std::{
+    io::{self, IoSlice},
+    ops::Range,
+};
 
 pub use real::RealFile;
 
@@ -19,6 +22,9 @@ pub trait VolumeFile: Send + Sync + 'static {
 
     /// Reads the beginning of what is asked for, as far as that needs no disk; returns how many bytes.
     fn read_cached_at(&self, buffer: &mut [u8], at: u64) -> usize;
+
+    /// Lets the next read of this range come from the disk. Nothing is lost by it, and it may do nothing.
+    fn forget_cached(&self, _range: Range<u64>) {}
 
     /// Writes these pieces one after the other. May wait for the disk. If it fails, any part may be written.
     ///

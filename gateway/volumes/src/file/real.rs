@@ -4,12 +4,14 @@
 use std::{
     fs::{File, OpenOptions},
     io::{self, IoSlice, IoSliceMut, Seek, SeekFrom},
+    num::NonZeroU64,
+    ops::Range,
     os::unix::fs::{FileExt, FileTypeExt},
     path::Path,
 };
 
 use rustix::{
-    fs::{FallocateFlags, FlockOperation, fallocate, flock},
+    fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock},
     io::{ReadWriteFlags, preadv2, pwritev},
 };
 
@@ -68,6 +70,11 @@ impl VolumeFile for RealFile {
     fn read_cached_at(&self, buffer: &mut [u8], at: u64) -> usize {
         // A file system that does not know this flag refuses the call: then nothing is cached.
         preadv2(&self.file, &mut [IoSliceMut::new(buffer)], at, ReadWriteFlags::NOWAIT).unwrap_or(0)
+    }
+
+    fn forget_cached(&self, range: Range<u64>) {
+        // It is advice: if the file system does not take it, the read is from the cache.
+        let _ = fadvise(&self.file, range.start, NonZeroU64::new(range.end - range.start), Advice::DontNeed);
     }
 
     fn write_all_at(&self, mut pieces: &mut [IoSlice<'_>], mut at: u64) -> io::Result<()> {

@@ -73,6 +73,17 @@ impl Store {
         Ok(Reader { store: self.clone(), generation: locator.generation, rest, table: None })
     }
 
+    /// Lets the next read of an extent come from the disk. Returns whether its beginning was cached.
+    pub(crate) fn forget_cached(&self, extent: Extent) -> Result<bool> {
+        let mounted = self.mounted(extent.segment.volume)?;
+        let geometry = mounted.volume.geometry();
+        extent.run(geometry)?;
+        let (file, begin) = (mounted.volume.file(), extent.offset(geometry));
+        let was_cached = file.read_cached_at(&mut [0; HEADER_BYTES], begin) == HEADER_BYTES;
+        file.forget_cached(begin..begin + head_bytes(extent.length) as u64 + u64::from(extent.length));
+        Ok(was_cached)
+    }
+
     async fn read_at(&self, mounted: &Arc<Mounted>, at: u64, bytes: usize) -> Result<Vec<u8>> {
         let mut buffer = vec![0; bytes];
         let file = mounted.volume.file();
