@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, IoSlice},
+    ops::Range,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
@@ -56,6 +57,10 @@ impl VolumeFile for Counted {
 
     fn read_cached_at(&self, buffer: &mut [u8], at: u64) -> usize {
         self.file.read_cached_at(buffer, at)
+    }
+
+    fn forget_cached(&self, range: Range<u64>) {
+        self.file.forget_cached(range);
     }
 
     fn write_all_at(&self, pieces: &mut [IoSlice<'_>], at: u64) -> io::Result<()> {

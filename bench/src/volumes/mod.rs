@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};
 
@@ -53,26 +53,45 @@ pub struct Options {
 enum Way {
     /// A file for each object.
     Files,
-    /// A volume of this block size whose blocks were written before.
-    Volume { block_bytes: u32 },
-    /// A volume whose space is reserved and was never written.
-    NewVolume { block_bytes: u32 },
+    /// A volume of this block size.
+    Volume { block_bytes: u32, blocks: Blocks },
 }
 
-const WAYS: [Way; 4] = [
+/// What the blocks of a volume are before the turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Blocks {
+    /// Written before, and in the kernel's cache.
+    Cached,
+    /// Written before, and not in the kernel's cache: a part of a page cannot be written before it is read.
+    Cold,
+    /// Reserved, and never written: a flush has to note which are.
+    New,
+}
+
+const WAYS: [Way; 3] = [
     Way::Files,
-    Way::Volume { block_bytes: 4096 },
-    Way::Volume { block_bytes: 1024 },
-    Way::NewVolume { block_bytes: 4096 },
+    Way::Volume { block_bytes: 4096, blocks: Blocks::Cached },
+    Way::Volume { block_bytes: 1024, blocks: Blocks::Cached },
+];
+
+const BLOCKS: [Way; 6] = [
+    Way::Volume { block_bytes: 4096, blocks: Blocks::Cached },
+    Way::Volume { block_bytes: 4096, blocks: Blocks::Cold },
+    Way::Volume { block_bytes: 4096, blocks: Blocks::New },
+    Way::Volume { block_bytes: 1024, blocks: Blocks::Cached },
+    Way::Volume { block_bytes: 1024, blocks: Blocks::Cold },
+    Way::Volume { block_bytes: 1024, blocks: Blocks::New },
 ];
 
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Files => write!(f, "files"),
-            Self::Volume { block_bytes } => write!(f, "volume, blocks of {} KiB", block_bytes >> 10),
-            Self::NewVolume { block_bytes } => write!(f, "the same, never written, {} KiB", block_bytes >> 10),
-        }
+        let Self::Volume { block_bytes, blocks } = self else { return write!(f, "files") };
+        let blocks = match blocks {
+            Blocks::Cached => "",
+            Blocks::Cold => ", not cached",
+            Blocks::New => ", never written",
+        };
+        write!(f, "volume, blocks of {} KiB{blocks}", block_bytes >> 10)
     }
 }
 
@@ -158,71 +177,105 @@ pub async fn run(options: &Options) -> Result<(Report, bool)> {
     Ok((report, is_quick && is_quick_when_full))
 }
 
+/// The volumes that are used again, by their block size.
+struct Volumes<'a> {
+    options: &'a Options,
+    content: Content,
+    used: Vec<(u32, Arc<Objects>)>,
+}
+
+impl<'a> Volumes<'a> {
+    async fn create(options: &'a Options) -> Result<Self> {
+        let mut used = Vec::new();
+        for block_bytes in [4096, 1024] {
+            let path = options.folder.join(format!("volume-{block_bytes}"));
+            let objects = Objects::create(&path, block_bytes, VOLUME_BYTES)?;
+            objects.fill().await?;
+            used.push((block_bytes, Arc::new(objects)));
+        }
+        Ok(Self { options, content: Content::new(), used })
+    }
+
+    async fn turn(&self, way: Way, bytes: usize, writers: usize) -> Result<Turn> {
+        let Options { folder, seconds, .. } = self.options;
+        let (content, period) = (self.content.of(bytes), Duration::from_secs(*seconds));
+        let Way::Volume { block_bytes, blocks } = way else {
+            return files(&folder.join("objects"), content, writers, period).await;
+        };
+        if blocks == Blocks::New {
+            let path = folder.join("volume-new");
+            let objects = Arc::new(Objects::create(&path, block_bytes, VOLUME_BYTES)?);
+            let turn = in_volume(objects, content, writers, period).await?;
+            std::fs::remove_file(path)?;
+            return Ok(turn);
+        }
+        let (_, objects) = self.used.iter().find(|(size, _)| *size == block_bytes).context("no such volume")?;
+        if blocks == Blocks::Cold {
+            objects.forget_cached()?;
+        }
+        in_volume(objects.clone(), content, writers, period).await
+    }
+
+    /// The median turn of each way.
+    async fn turns(&self, ways: &[Way], bytes: usize, writers: usize) -> Result<Vec<Turn>> {
+        let mut measured: Vec<Vec<Turn>> = vec![Vec::new(); ways.len()];
+        for number in 0..self.options.turns {
+            for at in 0..ways.len() {
+                let at = (at + number) % ways.len();
+                measured[at].push(self.turn(ways[at], bytes, writers).await?);
+            }
+        }
+        Ok(measured.into_iter().map(median).collect())
+    }
+}
+
+const COLUMNS: &str = "object | writers | way | puts/s | to the first | processor µs a put | flushes a put | writes a put | bytes \
+                       written a byte";
+
+/// Rows of one size and number of writers, the first way first.
+fn rows(ways: &[Way], turns: &[Turn], kib: usize, writers: usize) -> Vec<[String; 9]> {
+    let row = |(way, turn): (&Way, &Turn)| {
+        [
+            format!("{kib} KiB"),
+            writers.to_string(),
+            way.to_string(),
+            short(turn.puts),
+            short(turn.puts / turns[0].puts),
+            turn.per_put(turn.cpu.as_secs_f64() * 1e6),
+            turn.per_put(turn.calls.flushes),
+            turn.per_put(turn.calls.writes),
+            short(turn.calls.bytes / turn.bytes),
+        ]
+    };
+    ways.iter().zip(turns).map(row).collect()
+}
+
 async fn puts(options: &Options, report: &mut Report) -> Result<bool> {
     report.heading("Puts");
-    let (content, period) = (Arc::new(Content::new()), Duration::from_secs(options.seconds));
-    let mut volumes = Vec::new();
-    for (number, way) in WAYS.iter().enumerate() {
-        if let Way::Volume { block_bytes } = way {
-            let objects =
-                Objects::create(&options.folder.join(format!("volume-{number}")), *block_bytes, VOLUME_BYTES)?;
-            objects.write_everything()?;
-            volumes.push((*way, Arc::new(objects)));
-        }
-    }
-    let (mut rows, mut bound) = (Vec::new(), f64::NAN);
+    let volumes = Volumes::create(options).await?;
+    let (mut all, mut bound) = (Vec::new(), f64::NAN);
     for (kib, writers) in [(1, 20), (4, 20), (8, 1), (8, 20), (8, 100), (64, 20), (512, 20), (1024, 20)] {
-        let mut measured: Vec<Vec<Turn>> = vec![Vec::new(); WAYS.len()];
-        for number in 0..options.turns {
-            for at in 0..WAYS.len() {
-                let at = (at + number) % WAYS.len();
-                let content = content.of(kib << 10);
-                let turn = match WAYS[at] {
-                    Way::Files => files(&options.folder.join("objects"), content, writers, period).await?,
-                    Way::Volume { .. } => {
-                        let objects = volumes.iter().find(|(way, _)| *way == WAYS[at]);
-                        let objects =
-                            objects.map(|(_, objects)| objects.clone()).ok_or_else(|| anyhow::anyhow!("none"))?;
-                        in_volume(objects, content, writers, period).await?
-                    }
-                    Way::NewVolume { block_bytes } => {
-                        let path = options.folder.join("volume-new");
-                        let objects = Arc::new(Objects::create(&path, block_bytes, VOLUME_BYTES)?);
-                        let turn = in_volume(objects, content, writers, period).await?;
-                        std::fs::remove_file(path)?;
-                        turn
-                    }
-                };
-                measured[at].push(turn);
-            }
+        let turns = volumes.turns(&WAYS, kib << 10, writers).await?;
+        if (kib, writers) == (8, 20) {
+            bound = turns[1].puts / turns[0].puts;
         }
-        let measured: Vec<Turn> = measured.into_iter().map(median).collect();
-        for (way, turn) in WAYS.iter().zip(&measured) {
-            let ratio = turn.puts / measured[0].puts;
-            if (kib, writers) == (8, 20) && *way == (Way::Volume { block_bytes: 4096 }) {
-                bound = ratio;
-            }
-            rows.push([
-                format!("{kib} KiB"),
-                writers.to_string(),
-                way.to_string(),
-                short(turn.puts),
-                short(ratio),
-                turn.per_put(turn.cpu.as_secs_f64() * 1e6),
-                turn.per_put(turn.calls.flushes),
-                turn.per_put(turn.calls.writes),
-                short(turn.calls.bytes / turn.bytes),
-            ]);
-        }
+        all.extend(rows(&WAYS, &turns, kib, writers));
     }
-    report.table(
-        "object | writers | way | puts/s | to files | processor µs a put | flushes a put | writes a put | bytes written a byte",
-        &rows,
-    );
+    report.table(COLUMNS, &all);
     let held = bound >= PUTS_RATIO_MIN;
     let text =
         format!("Puts of 8 KiB by 20 writers are at least {PUTS_RATIO_MIN} times those into files: {}.", short(bound));
     report.verdict(&text, held);
+
+    report.heading("What blocks were before");
+    let mut all = Vec::new();
+    for kib in [1, 8, 64] {
+        all.extend(rows(&BLOCKS, &volumes.turns(&BLOCKS, kib << 10, 20).await?, kib, 20));
+    }
+    report.table(COLUMNS, &all);
+    for block_bytes in [4096, 1024] {
+        std::fs::remove_file(options.folder.join(format!("volume-{block_bytes}")))?;
+    }
     Ok(held)
 }
 
@@ -277,7 +330,7 @@ async fn churn(options: &Options, report: &mut Report) -> Result<bool> {
     let volumes = [(empty?, 0), (full?, FULL_PERCENT)];
     let mut extents = 0.0;
     for (objects, percent) in &volumes {
-        objects.write_everything()?;
+        objects.fill().await?;
         let mut random = StdRng::seed_from_u64(1);
         let mut put = 0;
         while *percent > 0 && put < 2 * VOLUME_BYTES {
@@ -317,7 +370,8 @@ async fn churn(options: &Options, report: &mut Report) -> Result<bool> {
         ]
     };
     let rows = [row("empty", &empty, 1.0), row("nearly full", &full, extents)];
-    report.table("volume | puts/s | MB/s | bytes written a byte put | extents an object", &rows);
+    let columns = "volume | puts/s | MB/s | processor µs a put | flushes a put | writes a put | bytes written a byte | extents an object";
+    report.table(columns, &rows);
     let (ratio, written) = (full.puts / empty.puts, full.calls.bytes / full.bytes);
     let held = ratio >= FULL_RATIO_MIN && written <= WRITTEN_RATIO_MAX;
     let text = format!(

@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    io::IoSlice,
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
@@ -13,8 +12,8 @@ use std::{
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use mantle_volumes::{
-    Expected, Generation, Geometry, HEAD_BYTES, Locator, NewBytes, NewVolume, Options, RealFile, SegmentId, Store,
-    Volume, VolumeFile, VolumeId,
+    Expected, Generation, Geometry, Locator, NewBytes, NewVolume, Options, RealFile, SegmentId, Store, Volume,
+    VolumeFile, VolumeId,
 };
 use uuid::Uuid;
 
@@ -62,14 +61,20 @@ impl Objects {
     }
 
     /// Writes every block once: the file system notes then that they are written, and a flush does not need to.
-    pub fn write_everything(&self) -> Result<()> {
-        let zeros = vec![0; 1 << 20];
-        let end = self.file.bytes()?;
-        for at in (HEAD_BYTES..end).step_by(zeros.len()) {
-            let length = zeros.len().min((end - at) as usize);
-            self.file.write_all_at(&mut [IoSlice::new(&zeros[..length])], at)?;
+    pub async fn fill(&self) -> Result<()> {
+        for number in 0..self.segments {
+            let segment = SegmentId { volume: VOLUME, number };
+            self.store.release(segment)?;
+            self.store.fill(segment).await?;
         }
-        Ok(self.file.flush()?)
+        self.clear()
+    }
+
+    /// Nothing of it is in the kernel's cache.
+    pub fn forget_cached(&self) -> Result<()> {
+        self.file.flush()?;
+        self.file.forget_cached(0..self.file.bytes()?);
+        Ok(())
     }
 
     /// No object is in it any more.

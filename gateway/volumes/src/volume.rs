@@ -16,11 +16,14 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::{
-    error::MountError,
+    error::{Error, MountError},
     file::VolumeFile,
     place::{Geometry, VolumeId},
     superblock::{COPIES, NoSuperblock, SUPERBLOCK_BYTES, Superblock},
 };
+
+/// So many bytes of a segment are filled by one write.
+const FILLED_BYTES: usize = 1 << 20;
 
 /// What a new volume is to be.
 #[derive(Clone, Copy, Debug)]
@@ -142,6 +145,27 @@ impl Volume {
         write(&*self.file, &grown).inspect_err(|_| self.set_read_only())?;
         *superblock = grown;
         Ok(())
+    }
+
+    /// Writes zeros over a segment, and flushes.
+    pub(crate) fn fill(&self, segment: u32) -> Result<(), Error> {
+        if segment >= self.segments() {
+            return Err(Error::Invalid("the volume has no such segment"));
+        }
+        if self.is_read_only() {
+            return Err(Error::ReadOnly(self.id));
+        }
+        let zeros = vec![0; FILLED_BYTES];
+        let begin = self.geometry.offset(segment, 0);
+        let end = begin + self.geometry.segment_bytes();
+        for at in (begin..end).step_by(FILLED_BYTES) {
+            let length = FILLED_BYTES.min((end - at) as usize);
+            self.file.write_all_at(&mut [IoSlice::new(&zeros[..length])], at)?;
+        }
+        self.file.flush().map_err(|_| {
+            self.set_read_only();
+            Error::ReadOnly(self.id)
+        })
     }
 
     /// Whether a flush has failed. What the disk holds is unknown then: the kernel has forgotten what it could not write, so

@@ -146,10 +146,13 @@ impl Store {
         self.0.volumes.read().get(&volume).cloned().ok_or(Error::NotMounted(volume))
     }
 
-    /// Lets the store allocate from a segment, which the database has leased to it under this epoch. `used` are the blocks of every
-    /// extent that a row names (live, or shared by copies), in any order, also more than once. A segment that is leased already is
-    /// rebuilt: a failover or a restore may have changed what rows name. What is being put, and freed extents that wait, stay as
-    /// they are unless a row names them.
+    /// Lets the store allocate from a segment, which the database has leased to it under this epoch.
+    ///
+    /// `used` are the blocks of every extent that a row names, live or shared by copies. Also those of extents whose delete is not
+    /// durable yet on whatever may be promoted: a failover brings their rows back. They come in any order, and may come twice.
+    ///
+    /// A segment that is leased already is rebuilt: a failover or a restore may have changed what rows name. What is being put, and
+    /// freed extents that wait, stay as they are unless a row names them.
     ///
     /// # Errors
     /// `Overlap` if rows name the same blocks for different extents; then nothing changes. `NotMounted`, `Invalid`.
@@ -159,6 +162,20 @@ impl Store {
             return Err(Error::Invalid("the volume has no such segment"));
         }
         mounted.allocator.lock().lease(segment.number, epoch, used)
+    }
+
+    /// Writes zeros over a segment that was never used, before it is leased. The file system notes then that its blocks are written,
+    /// which the flush of a put would have to do otherwise. Nothing checks that no row names bytes there: they are lost.
+    ///
+    /// # Errors
+    /// `Invalid` if the segment is leased, or the volume does not have it; `NotMounted`, `ReadOnly`, `Io`.
+    pub async fn fill(&self, segment: SegmentId) -> Result<()> {
+        let mounted = self.mounted(segment.volume)?;
+        if mounted.allocator.lock().epoch(segment.number).is_some() {
+            return Err(Error::Invalid("the segment is leased"));
+        }
+        let filled = spawn_blocking(move || mounted.volume.fill(segment.number)).await;
+        filled.unwrap_or_else(|panic| Err(std::io::Error::other(panic).into()))
     }
 
     /// Allocates no more from a segment. Its bytes stay readable.

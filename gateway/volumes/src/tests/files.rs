@@ -207,6 +207,21 @@ async fn freed_blocks_wait_for_the_delay() {
 }
 
 #[tokio::test]
+async fn only_a_segment_that_nobody_has_is_filled() {
+    let fixture = Fixture::new(1, 4096, 1 << 20, Options::default());
+    let store = &fixture.store;
+    let stored = put(store, 5, 10_000, 10_000, Some(10_000)).await.unwrap();
+    let segment = stored.locator.extents[0].segment;
+    assert!(matches!(store.fill(segment).await, Err(Error::Invalid(_))));
+    assert!(matches!(store.fill(SegmentId { number: 2, ..segment }).await, Err(Error::Invalid(_))));
+    assert!(get(store, &stored.locator, 0..10_000).await.is_ok());
+    store.release(segment).unwrap();
+    store.fill(segment).await.unwrap();
+    let lost = get(store, &stored.locator, 0..10_000).await;
+    assert!(matches!(lost, Err(Error::Corrupt { what: crate::Damage::Header, .. })));
+}
+
+#[tokio::test]
 async fn rows_that_overlap_are_refused() {
     let fixture = Fixture::new(1, 4096, 1 << 20, Options::default());
     let segment = SegmentId { volume: VolumeId(1), number: 1 };

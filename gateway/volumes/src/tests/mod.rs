@@ -4,6 +4,7 @@ mod churn;
 mod files;
 pub(crate) mod mutation;
 mod oracle;
+mod profile;
 mod simulation;
 
 use mutation::Mutation;

@@ -27,11 +27,12 @@ use uuid::Uuid;
 use super::{
     mutation::{self, Mutation},
     oracle::{Database, Row, content},
+    profile::Profile,
 };
 use crate::{
-    Error, Expected, Generation, Geometry, HEAD_BYTES, Locator, NewBytes, NewVolume, Options, Reader, Result,
-    SegmentId, Store, Stored, UNIT_BYTES, Volume, VolumeFile, VolumeId,
-    file::faulty::{DISK_SECTOR, Faults, FaultyFile, MEMORY_SECTOR},
+    Error, Expected, Generation, HEAD_BYTES, Locator, NewBytes, NewVolume, Options, Reader, Result, SegmentId, Store,
+    Stored, UNIT_BYTES, Volume, VolumeFile, VolumeId,
+    file::faulty::{Faults, FaultyFile},
 };
 
 const CLUSTER: Uuid = Uuid::from_u128(1);
@@ -39,46 +40,6 @@ const REUSE_DELAY: Duration = Duration::from_millis(3);
 const PIN_MAX: Duration = Duration::from_secs(3600);
 
 type Violation = String;
-
-/// Sizes of a history.
-#[derive(Clone)]
-struct Profile {
-    geometry: Geometry,
-    segments: u32,
-    volumes: u32,
-    keys: u32,
-    steps: u32,
-    sector: usize,
-    bytes: std::ops::RangeInclusive<usize>,
-    faults: Faults,
-}
-
-impl Profile {
-    fn of(random: &mut StdRng) -> Self {
-        let block_bytes = [512, 1024, 4096][random.random_range(0..3)];
-        let faults = match random.random_range(0..3) {
-            0 => Faults { read: 5, write: 10, no_space: 10, flush: 20 },
-            1 => Faults { flush: 60, ..Faults::default() },
-            _ => Faults::default(),
-        };
-        let (sector, bytes) = match random.random_range(0..4) {
-            0 => (MEMORY_SECTOR, 4097..=8192),
-            1 => (DISK_SECTOR, 1..=6_000),
-            2 => (DISK_SECTOR, 1..=20_000),
-            _ => (DISK_SECTOR, 1..=60_000),
-        };
-        Self {
-            geometry: Geometry::new(block_bytes, 64 << 10).unwrap(),
-            segments: random.random_range(1..=3),
-            volumes: random.random_range(1..=2),
-            keys: 12,
-            steps: 250,
-            sector,
-            bytes,
-            faults,
-        }
-    }
-}
 
 struct Put {
     row: Row,
