@@ -1,8 +1,8 @@
 """The bench and the soak, each on a new stack that is removed afterwards.
 
 Citus is compared with a plain PostgreSQL on servers without the rest of a stack, and TLS in two stacks. Puts run on one
-plain server, and lookups and the store of objects' bytes need no PostgreSQL. Requests are also measured at peers, external programs in a folder that
-the caller names. All write pages of docs/; none is part of `make test`.
+plain server; lookups and the store of objects' bytes need no PostgreSQL. Requests are also measured at peers, external
+programs in a folder that the caller names. All write pages of docs/; none is part of `make test`.
 """
 
 import os
