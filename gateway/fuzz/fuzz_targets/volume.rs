@@ -12,7 +12,9 @@ libfuzzer_sys::fuzz_target!(|input: (u32, &[u8])| {
     assert_eq!(Header::decode(&header.encode()), Some(header));
     let Some(geometry) = Geometry::new(1024, 256 << 20) else { return };
     let segment = SegmentId { volume: VolumeId(1), number: 0 };
-    for (length, generation) in [(length, header.generation), (header.length, header.generation), (length, Generation { timeline: 1, id: 1 })] {
+    for (length, generation) in
+        [(length, header.generation), (header.length, header.generation), (length, Generation { timeline: 1, id: 1 })]
+    {
         if let Ok(data) = verify(Extent { segment, block: 0, length }, geometry, generation, bytes) {
             assert_eq!(bytes[data].len(), length as usize);
         }
