@@ -315,12 +315,21 @@ fn draw(random: &mut StdRng) -> usize {
     (4096.0 * 128f64.powf(random.random())) as usize
 }
 
+/// Writes every block, and puts twice the volume if it is to be full.
+async fn prepare(objects: &Objects, content: &Content, percent: u64) -> Result<()> {
+    objects.fill().await?;
+    let (mut random, mut put) = (StdRng::seed_from_u64(1), 0);
+    while percent > 0 && put < 2 * VOLUME_BYTES {
+        put += objects.churn(content.of(draw(&mut random)), percent, random.next_u32() as usize).await?;
+    }
+    Ok(())
+}
+
 async fn churn(options: &Options, report: &mut Report) -> Result<bool> {
     report.heading("A volume that is nearly full");
     report.paragraph(&format!(
         "Objects of 4 to 512 KiB by 20 writers, in a volume that is empty and in one of which {FULL_PERCENT} % are used: each put \
-         deletes others first. All blocks were written before, {} times the volume was put before the first turn.",
-        2
+         deletes others first. All blocks were written before, and twice the volume was put before the first turn."
     ));
     let (content, period) = (Arc::new(Content::new()), Duration::from_secs(options.seconds));
     let mut measured: [Vec<Turn>; 2] = Default::default();
@@ -330,12 +339,7 @@ async fn churn(options: &Options, report: &mut Report) -> Result<bool> {
     let volumes = [(empty?, 0), (full?, FULL_PERCENT)];
     let mut extents = 0.0;
     for (objects, percent) in &volumes {
-        objects.fill().await?;
-        let mut random = StdRng::seed_from_u64(1);
-        let mut put = 0;
-        while *percent > 0 && put < 2 * VOLUME_BYTES {
-            put += objects.churn(content.of(draw(&mut random)), *percent, random.next_u32() as usize).await?;
-        }
+        prepare(objects, &content, *percent).await?;
     }
     for number in 0..options.turns {
         for at in 0..2 {
@@ -365,6 +369,9 @@ async fn churn(options: &Options, report: &mut Report) -> Result<bool> {
             name.to_owned(),
             short(turn.puts),
             short(turn.bytes / 1e6),
+            turn.per_put(turn.cpu.as_secs_f64() * 1e6),
+            turn.per_put(turn.calls.flushes),
+            turn.per_put(turn.calls.writes),
             short(turn.calls.bytes / turn.bytes),
             short(extents),
         ]
