@@ -78,7 +78,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// `None` if the block size is no power of two in [`BLOCK_BYTES`], or the segment has no whole number of blocks, none, or
+    /// `None` if the block size is no power of two from 512 to 65,536, or the segment has no whole number of blocks, none, or
     /// over 2^31.
     pub fn new(block_bytes: u32, segment_bytes: u64) -> Option<Self> {
         let blocks = segment_bytes / u64::from(block_bytes.max(1));
