@@ -21,6 +21,7 @@ mod soak;
 mod sql;
 mod stack;
 mod tls;
+mod volumes;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -70,6 +71,7 @@ enum Command {
     Lookup(lookup::Options),
     Tls(tls::Options),
     Requests(Box<requests::Options>),
+    Volumes(volumes::Options),
     #[command(hide = true)]
     IndexReplicas(lookup::serve::Options),
     #[command(hide = true)]
@@ -141,6 +143,7 @@ async fn perform(command: Command, output: Option<PathBuf>) -> Result<ExitCode> 
         Command::Lookup(options) => (lookup::run(&options).await?, true),
         Command::Tls(options) => tls::run(&options).await?,
         Command::Requests(options) => requests::run(&options, output.as_deref()).await?,
+        Command::Volumes(options) => volumes::run(&options).await?,
         Command::IndexReplicas(options) => return lookup::serve::serve(&options).await.map(|()| ExitCode::SUCCESS),
         Command::Busy(options) => return busy::work(&options).map(|()| ExitCode::SUCCESS),
     };

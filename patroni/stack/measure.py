@@ -1,8 +1,8 @@
 """The bench and the soak, each on a new stack that is removed afterwards.
 
 Citus is compared with a plain PostgreSQL on servers without the rest of a stack, and TLS in two stacks. Puts run on one
-plain server, and lookups need no PostgreSQL. Requests are also measured at peers, external programs in a folder that
-the caller names. All write pages of docs/; none is part of `make test`.
+plain server; lookups and the store of objects' bytes need no PostgreSQL. Requests are also measured at peers, external
+programs in a folder that the caller names. All write pages of docs/; none is part of `make test`.
 """
 
 import os
@@ -31,6 +31,7 @@ REQUESTS_GB = 8.0  # measured: objects, rows, PostgreSQL indexes and WAL of ten 
 # Counts statements when it is told to; until then it costs next to nothing.
 REQUESTS_SETTINGS = {"shared_preload_libraries": "mantle,pg_stat_statements"}
 PEERS = ("minio", "garage", "hdfs")
+VOLUMES_GB = 8.0  # five volumes of 1 GiB, and the files of one turn
 TLS_GB = 6.0  # measured: objects, rows, PostgreSQL indexes and WAL of five minutes
 SOAK_GB_PER_MINUTE = 0.5  # measured: rows, PostgreSQL indexes and WAL of 4,000 puts a second, before WAL is recycled
 SOAK_GB_MIN = 6.0
@@ -122,6 +123,9 @@ def bench(
     if only == "puts":
         _puts(port_base)
         return
+    if only == "volumes":
+        _volumes()
+        return
     if only == "tls":
         _tls(port_base)
         return
@@ -176,6 +180,17 @@ def _lookup(part: str) -> None:
     _build()
     with tempfile.TemporaryDirectory() as folder:
         _measure("bench-lookup.md", "lookup", *_listing(Path(folder), part))
+
+
+def _volumes() -> None:
+    """Writes docs/bench-volumes.md. Measures the store of objects' bytes alone, so no stack. A missed bound fails."""
+    _build()
+    load.check_disk(FOLDER, VOLUMES_GB, "the bench")
+    place = make_folder(FOLDER, service_account())
+    try:
+        _measure("bench-volumes.md", "volumes", "--folder", place / "volumes")
+    finally:
+        remove_folder(FOLDER)
 
 
 def _requests(port_base: int | None, peers: Path | None) -> None:

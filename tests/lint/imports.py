@@ -185,7 +185,7 @@ def main() -> int:
     sys.setrecursionlimit(10_000)
     problems: list[str] = []
     sources = [path for path in REPOSITORY.glob("*/src") if path.is_dir()]
-    sources += [path for path in REPOSITORY.glob("indexnode/*/src") if path.is_dir()]
+    sources += [path for path in REPOSITORY.glob("*/*/src") if (path.parent / "Cargo.toml").is_file()]
     sources += [path.parent for path in REPOSITORY.glob("*/src/bin/*/main.rs")]
     all_edges: Edges = python_edges()
     for source in sorted(sources):

@@ -1,0 +1,60 @@
+//! Objects' bytes in raw volumes: the half of it that one host does by itself. It knows no database and no protocol. What it needs
+//! from the database comes in as plain values: which segments are leased and which extents rows name, new generations, and which
+//! extents a durable delete has freed.
+//!
+//! A volume is a file or a block device. Its blocks are allocated in segments, which are leased to one store as a whole. An object's
+//! bytes are one extent or a few: a header, a checksum for each 4 KiB, the data. Nothing is ordered between writes, no file is made
+//! for an object, and free blocks are used again at once. A write is done when its bytes are flushed; what a crash leaves is found by
+//! checksums, which are seeded with the write's generation. (After Cheetah, EuroSys '25, sections 3 to 5.)
+//!
+//! A layer imports only itself and the layers below it:
+//!
+//! - `scrub`: reads everything again, slowly
+//! - `store`: puts, gets and frees over all volumes
+//! - `lane`: the writes of one volume, gathered
+//! - `allocator`: the blocks of a volume's segments
+//! - `space`: how full a volume is
+//! - `segment`: the bitmap of one segment
+//! - `volume`: a mounted volume
+//! - `file`: what is needed of a file or device
+//! - `locator`: the text that metadata keeps
+//! - `superblock`: the format of a volume's head
+//! - `extent`: the format of an extent
+//! - `error`: what can go wrong
+//! - `checksum`: seeded checksums
+//! - `place`: volumes, segments, blocks
+//! - `generation`: the name of one write
+//! - `decimal`: strict numbers in text
+
+mod allocator;
+mod checksum;
+mod decimal;
+mod error;
+mod extent;
+mod file;
+mod generation;
+mod lane;
+mod locator;
+mod place;
+mod scrub;
+mod segment;
+mod space;
+mod store;
+mod superblock;
+#[cfg(test)]
+mod tests;
+mod volume;
+
+pub use checksum::UNIT_BYTES;
+pub use decimal::Malformed;
+pub use error::{Damage, Error, MountError, Result};
+pub use extent::{EXTENT_BYTES_MAX, HEADER_BYTES, Header, blocks_for, verify};
+pub use file::{RealFile, VolumeFile};
+pub use generation::Generation;
+pub use locator::{LOCATOR_EXTENTS_MIN, Locator, PREFIX, Part};
+pub use place::{BLOCK_BYTES_DEFAULT, Extent, Geometry, HEAD_BYTES, Run, SEGMENT_BYTES_DEFAULT, SegmentId, VolumeId};
+pub use scrub::{Finding, Scrub, ScrubCursor};
+pub use space::{Level, Space, Watermarks};
+pub use store::{NewBytes, Options, Reader, Store, Stored, Writer};
+pub use superblock::{NoSuperblock, Superblock};
+pub use volume::{Expected, NewVolume, Volume};

@@ -1,0 +1,214 @@
+//! Gets: reads ranges of a write's bytes, and checks every byte before it is returned. A small object is one read. Of a large one
+//! a piece after the other is in memory.
+
+use std::{collections::VecDeque, ops::Range, sync::Arc};
+
+use bytes::Bytes;
+use tokio::task::spawn_blocking;
+
+use super::{Mounted, Store};
+use crate::{
+    allocator::Written,
+    checksum::{SUM_BYTES, UNIT_BYTES},
+    error::{Error, Result},
+    extent::{HEADER_BYTES, Verifier, head_bytes, units_for},
+    generation::Generation,
+    locator::Locator,
+    place::Extent,
+};
+
+/// Most units of one piece, which has 256 KiB: so much memory a read takes. Tests have less, so that small objects come in pieces.
+const PIECE_UNITS: u32 = if cfg!(test) { 4 } else { 64 };
+/// Bytes that are not needed and lie between bytes that are: up to so many are read, too, instead of reading twice.
+const GAP_BYTES_MAX: usize = if cfg!(test) { 16 } else { 4 << 10 };
+
+/// Keeps an extent's blocks.
+struct Pin {
+    mounted: Arc<Mounted>,
+    written: Written,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.mounted.unpin(self.written);
+    }
+}
+
+/// A read in progress: pieces of at most 256 KiB.
+pub struct Reader {
+    store: Store,
+    generation: Generation,
+    /// What is left: the extents, and which of their bytes.
+    rest: VecDeque<(Pin, Range<u32>)>,
+    /// The checksums of the first of `rest`, from the unit that comes next.
+    table: Option<Bytes>,
+}
+
+impl Store {
+    /// Reads a range of the bytes that a locator names. Nothing is read yet: the first piece tells whether they are there.
+    ///
+    /// # Errors
+    /// `Invalid` if the range goes beyond the bytes, or the locator beyond the volume; `NotMounted`.
+    pub fn read(&self, locator: &Locator, range: Range<u64>) -> Result<Reader> {
+        if range.start > range.end || range.end > locator.bytes() {
+            return Err(Error::Invalid("the range goes beyond the object"));
+        }
+        let (mut rest, mut position) = (VecDeque::new(), 0);
+        for extent in &locator.extents {
+            let (begin, end) = (position, position + u64::from(extent.length));
+            position = end;
+            let (from, to) = (range.start.max(begin), range.end.min(end));
+            if from >= to {
+                continue;
+            }
+            let mounted = self.mounted(extent.segment.volume)?;
+            if extent.segment.number >= mounted.volume.segments() {
+                return Err(Error::Invalid("an extent is in a segment that the volume does not have"));
+            }
+            extent.run(mounted.volume.geometry())?;
+            let written = (*extent, locator.generation);
+            mounted.pin(written);
+            rest.push_back((Pin { mounted, written }, (from - begin) as u32..(to - begin) as u32));
+        }
+        Ok(Reader { store: self.clone(), generation: locator.generation, rest, table: None })
+    }
+
+    /// Lets the next read of an extent come from the disk. Returns whether its beginning was cached.
+    pub(crate) fn forget_cached(&self, extent: Extent) -> Result<bool> {
+        let mounted = self.mounted(extent.segment.volume)?;
+        let geometry = mounted.volume.geometry();
+        extent.run(geometry)?;
+        let (file, begin) = (mounted.volume.file(), extent.offset(geometry));
+        let was_cached = file.read_cached_at(&mut [0; HEADER_BYTES], begin) == HEADER_BYTES;
+        file.forget_cached(begin..begin + head_bytes(extent.length) as u64 + u64::from(extent.length));
+        Ok(was_cached)
+    }
+
+    async fn read_at(&self, mounted: &Arc<Mounted>, at: u64, bytes: usize) -> Result<Vec<u8>> {
+        let mut buffer = vec![0; bytes];
+        let file = mounted.volume.file();
+        let done = file.read_cached_at(&mut buffer, at);
+        if done == bytes {
+            return Ok(buffer);
+        }
+        if self.0.is_inline {
+            file.read_exact_at(&mut buffer[done..], at + done as u64)?;
+            return Ok(buffer);
+        }
+        let file = file.clone();
+        let read = spawn_blocking(move || {
+            file.read_exact_at(&mut buffer[done..], at + done as u64)?;
+            Ok(buffer)
+        });
+        read.await.unwrap_or_else(|panic| Err(std::io::Error::other(panic))).map_err(Error::from)
+    }
+}
+
+impl Reader {
+    /// The next piece; `None` at the end. After an error the read is over.
+    ///
+    /// # Errors
+    /// `Foreign`, `Corrupt`: ask the metadata whether it still names these bytes. If not, they were deleted meanwhile. If it does,
+    /// they are lost. `Io`.
+    pub async fn next(&mut self) -> Result<Option<Bytes>> {
+        let Some((pin, range)) = self.rest.front() else { return Ok(None) };
+        let (extent, mounted, range) = (pin.written.0, pin.mounted.clone(), range.clone());
+        let verifier = Verifier::new(extent, mounted.volume.geometry(), self.generation);
+        let units = range.start / UNIT_BYTES as u32..units_for(range.end);
+        let now = units.start..units.end.min(units.start + PIECE_UNITS);
+        let read = match self.table.take() {
+            None => self.read_first(&mounted, &verifier, extent, units, now.clone()).await,
+            Some(table) => self.read_data(&mounted, &verifier, extent, table, now.clone()).await,
+        };
+        let (table, data) = match read {
+            Err(Error::Corrupt { extent, what }) => {
+                return Err(self.why(&mounted, &verifier, Error::Corrupt { extent, what }).await);
+            }
+            read => read?,
+        };
+        let begin = now.start * UNIT_BYTES as u32;
+        let end = range.end.min(begin + data.len() as u32);
+        let piece = data.slice((range.start - begin) as usize..(end - begin) as usize);
+        if end == range.end {
+            self.rest.pop_front();
+        } else if let Some((_, rest)) = self.rest.front_mut() {
+            rest.start = end;
+            self.table = Some(table);
+        }
+        Ok(Some(piece))
+    }
+
+    /// The first piece of an extent, with its header and the checksums of all units that are wanted. Returns the checksums of the
+    /// units behind the piece, and the piece.
+    async fn read_first(
+        &self,
+        mounted: &Arc<Mounted>,
+        verifier: &Verifier,
+        extent: Extent,
+        units: Range<u32>,
+        now: Range<u32>,
+    ) -> Result<(Bytes, Bytes)> {
+        let at = extent.offset(mounted.volume.geometry());
+        let table = table_range(&units);
+        let data = data_range(extent, &now);
+        if data.start - table.end + (table.start - HEADER_BYTES) <= GAP_BYTES_MAX {
+            let bytes = Bytes::from(self.store.read_at(mounted, at, data.end).await?);
+            verifier.header(&bytes)?;
+            let (table, data) = (bytes.slice(table), bytes.slice(data));
+            return check(verifier, now, table, data);
+        }
+        let (header, table) = if table.start - HEADER_BYTES <= GAP_BYTES_MAX {
+            let bytes = Bytes::from(self.store.read_at(mounted, at, table.end).await?);
+            (bytes.slice(..HEADER_BYTES), bytes.slice(table))
+        } else {
+            let header = self.store.read_at(mounted, at, HEADER_BYTES).await?;
+            (header.into(), self.store.read_at(mounted, at + table.start as u64, table.len()).await?.into())
+        };
+        verifier.header(&header)?;
+        self.read_data(mounted, verifier, extent, table, now).await
+    }
+
+    /// A piece whose checksums, and those of what follows, are known.
+    async fn read_data(
+        &self,
+        mounted: &Arc<Mounted>,
+        verifier: &Verifier,
+        extent: Extent,
+        table: Bytes,
+        now: Range<u32>,
+    ) -> Result<(Bytes, Bytes)> {
+        let range = data_range(extent, &now);
+        let at = extent.offset(mounted.volume.geometry()) + range.start as u64;
+        let data = self.store.read_at(mounted, at, range.len()).await?;
+        check(verifier, now, table, data.into())
+    }
+
+    /// Why bytes do not match: if the header is of another generation by now, they are that write's.
+    async fn why(&self, mounted: &Arc<Mounted>, verifier: &Verifier, found: Error) -> Error {
+        let Some((pin, _)) = self.rest.front() else { return found };
+        let at = pin.written.0.offset(mounted.volume.geometry());
+        match self.store.read_at(mounted, at, HEADER_BYTES).await.and_then(|bytes| verifier.header(&bytes)) {
+            Err(foreign @ Error::Foreign { .. }) => foreign,
+            _ => found,
+        }
+    }
+}
+
+fn check(verifier: &Verifier, now: Range<u32>, mut table: Bytes, data: Bytes) -> Result<(Bytes, Bytes)> {
+    let sums = table.split_to(SUM_BYTES * now.len());
+    verifier.units(now.start, &sums, &data)?;
+    Ok((table, data))
+}
+
+/// Where the checksums of these units are, from the extent's beginning on.
+fn table_range(units: &Range<u32>) -> Range<usize> {
+    let at = |unit: u32| HEADER_BYTES + SUM_BYTES * unit as usize;
+    at(units.start)..at(units.end)
+}
+
+/// Where the data of these units is, from the extent's beginning on.
+fn data_range(extent: Extent, units: &Range<u32>) -> Range<usize> {
+    let begin = head_bytes(extent.length);
+    let at = |unit: u32| begin + (unit as usize * UNIT_BYTES).min(extent.length as usize);
+    at(units.start)..at(units.end)
+}

@@ -1,0 +1,325 @@
+//! The store of one host: puts, gets and frees over the volumes that it has mounted.
+//!
+//! **A put** allocates blocks in memory, writes, and returns when its bytes are flushed. Until then no metadata names them. Its blocks
+//! stay reserved until the caller says what became of the metadata: [`Store::named`], or [`Store::discard`] if it was certainly
+//! refused. While that is not known they stay reserved.
+//!
+//! **A delete** is the metadata's. When it is durable on whatever may be promoted, the caller calls [`Store::free`], at most once for
+//! each extent that it has learned of: the second call may be of blocks that belong to another object by then.
+//!
+//! **A get** pins its extents, so their blocks are not used again while it streams, for [`Options::pin_max`] at most. A reader that
+//! finds other bytes than those of its generation ends with an error and never returns them.
+
+mod get;
+mod put;
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use parking_lot::{Mutex, RwLock};
+use tokio::task::spawn_blocking;
+
+pub use self::{
+    get::Reader,
+    put::{NewBytes, Stored, Writer},
+};
+use crate::{
+    allocator::{Allocator, Written},
+    error::{Error, Result},
+    extent::{HEADER_BYTES, Header},
+    generation::Generation,
+    lane::Lane,
+    locator::Locator,
+    place::{Extent, Run, SegmentId, VolumeId},
+    space::Space,
+    volume::Volume,
+};
+
+/// How a store behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How long freed blocks are not used again. A database that is restored to a time not longer ago still finds all bytes.
+    pub reuse_delay: Duration,
+    /// How long a get keeps the blocks of an object that was deleted meanwhile. A get that takes longer may end with an error.
+    pub pin_max: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { reuse_delay: Duration::ZERO, pin_max: Duration::from_secs(900) }
+    }
+}
+
+/// Time since some moment; it only goes on.
+type Clock = Box<dyn Fn() -> Duration + Send + Sync>;
+
+/// A volume with its writes and its blocks.
+struct Mounted {
+    volume: Arc<Volume>,
+    lane: Arc<Lane>,
+    allocator: Mutex<Allocator>,
+    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        self.lane.close();
+    }
+}
+
+struct Inner {
+    volumes: RwLock<BTreeMap<VolumeId, Arc<Mounted>>>,
+    options: Options,
+    clock: Clock,
+    /// In tests: no threads. Reads happen where they are awaited, and writes when the test drives them.
+    is_inline: bool,
+}
+
+/// The volumes of this host. A clone is the same store.
+#[derive(Clone)]
+pub struct Store(Arc<Inner>);
+
+impl Store {
+    /// A store without volumes. Its futures need a Tokio runtime.
+    pub fn new(options: Options) -> Self {
+        let begin = Instant::now();
+        let clock = Box::new(move || begin.elapsed());
+        Self(Arc::new(Inner { volumes: RwLock::default(), options, clock, is_inline: false }))
+    }
+
+    /// A store that does nothing by itself, for the simulation.
+    #[cfg(test)]
+    pub(crate) fn inline(options: Options, clock: Clock) -> Self {
+        Self(Arc::new(Inner { volumes: RwLock::default(), options, clock, is_inline: true }))
+    }
+
+    /// Takes a mounted volume into use. Puts need a leased segment, too.
+    ///
+    /// # Errors
+    /// `Io` if its thread cannot be started; `Invalid` if there is one of this number.
+    pub fn add(&self, volume: Volume) -> Result<()> {
+        let volume = Arc::new(volume);
+        let id = volume.id();
+        let mut volumes = self.0.volumes.write();
+        if volumes.contains_key(&id) {
+            return Err(Error::Invalid("the volume is mounted already"));
+        }
+        let lane = Arc::new(Lane::new(volume.clone()));
+        let allocator = Mutex::new(Allocator::new(id, volume.geometry(), self.0.options.pin_max));
+        let thread = if self.0.is_inline {
+            None
+        } else {
+            let lane = lane.clone();
+            Some(std::thread::Builder::new().name(format!("volume-{id}")).spawn(move || lane.run())?)
+        };
+        volumes.insert(id, Arc::new(Mounted { volume, lane, allocator, thread: Mutex::new(thread) }));
+        Ok(())
+    }
+
+    /// Ends the use of a volume, when what is queued is written. Its lock ends with the last read.
+    ///
+    /// # Errors
+    /// `NotMounted`.
+    pub async fn remove(&self, volume: VolumeId) -> Result<()> {
+        let mounted = self.0.volumes.write().remove(&volume).ok_or(Error::NotMounted(volume))?;
+        mounted.lane.close();
+        let thread = mounted.thread.lock().take();
+        if let Some(thread) = thread {
+            // It ends by itself; an error is a panic, which its puts have seen.
+            let _ = spawn_blocking(move || thread.join()).await;
+        }
+        Ok(())
+    }
+
+    /// The mounted volume, to grow it.
+    ///
+    /// # Errors
+    /// `NotMounted`.
+    pub fn volume(&self, volume: VolumeId) -> Result<Arc<Volume>> {
+        Ok(self.mounted(volume)?.volume.clone())
+    }
+
+    fn mounted(&self, volume: VolumeId) -> Result<Arc<Mounted>> {
+        self.0.volumes.read().get(&volume).cloned().ok_or(Error::NotMounted(volume))
+    }
+
+    /// Lets the store allocate from a segment, which the database has leased to it under this epoch.
+    ///
+    /// `used` are the blocks of every extent that a row names, live or shared by copies. Also those of extents whose delete is not
+    /// durable yet on whatever may be promoted: a failover brings their rows back. They come in any order, and may come twice.
+    ///
+    /// A segment that is leased already is rebuilt: a failover or a restore may have changed what rows name. What is being put, and
+    /// freed extents that wait, stay as they are unless a row names them.
+    ///
+    /// # Errors
+    /// `Overlap` if rows name the same blocks for different extents; then nothing changes. `NotMounted`, `Invalid`.
+    pub fn lease(&self, segment: SegmentId, epoch: u64, used: impl IntoIterator<Item = Run>) -> Result<()> {
+        let mounted = self.mounted(segment.volume)?;
+        if segment.number >= mounted.volume.segments() {
+            return Err(Error::Invalid("the volume has no such segment"));
+        }
+        mounted.allocator.lock().lease(segment.number, epoch, used)
+    }
+
+    /// Writes zeros over a segment that was never used, before it is leased. The file system notes then that its blocks are written,
+    /// which the flush of a put would have to do otherwise. Nothing checks that no row names bytes there: they are lost.
+    ///
+    /// # Errors
+    /// `Invalid` if the segment is leased, or the volume does not have it; `NotMounted`, `ReadOnly`, `Io`.
+    pub async fn fill(&self, segment: SegmentId) -> Result<()> {
+        let mounted = self.mounted(segment.volume)?;
+        if mounted.allocator.lock().epoch(segment.number).is_some() {
+            return Err(Error::Invalid("the segment is leased"));
+        }
+        let filled = spawn_blocking(move || mounted.volume.fill(segment.number)).await;
+        filled.unwrap_or_else(|panic| Err(std::io::Error::other(panic).into()))
+    }
+
+    /// Allocates no more from a segment. Its bytes stay readable.
+    ///
+    /// # Errors
+    /// `NotMounted`.
+    pub fn release(&self, segment: SegmentId) -> Result<()> {
+        self.mounted(segment.volume)?.allocator.lock().release(segment.number);
+        Ok(())
+    }
+
+    /// Begins a put.
+    pub fn writer(&self, new: NewBytes) -> Writer {
+        Writer::new(self.clone(), new)
+    }
+
+    /// Says that metadata names what was put.
+    pub fn named(&self, stored: &Stored) {
+        self.settle(&stored.locator, true);
+    }
+
+    /// Says that no metadata names what was put, and none ever will: its blocks are free at once. Do not call it while the outcome
+    /// is unknown.
+    pub fn discard(&self, stored: &Stored) {
+        self.settle(&stored.locator, false);
+    }
+
+    fn settle(&self, locator: &Locator, is_named: bool) {
+        for extent in &locator.extents {
+            if let Ok(mounted) = self.mounted(extent.segment.volume) {
+                mounted.allocator.lock().settle((*extent, locator.generation), is_named);
+            }
+        }
+    }
+
+    /// Makes the blocks of a write reusable after the delay and after the gets that have them pinned. Call it once the delete is
+    /// durable on whatever may be promoted, and only once. All extents are tried; the first error is returned.
+    ///
+    /// # Errors
+    /// `NotLeased`: nothing is to be done, since whoever leases the segment next derives that they are free. `NotUsed`, `Foreign`:
+    /// they were freed before, and are free, or are another write's by now. `NotMounted`, `Invalid`.
+    pub fn free(&self, locator: &Locator) -> Result<()> {
+        self.free_after(locator, self.0.options.reuse_delay)
+    }
+
+    /// The same with a delay of its own: what is left of it for extents that were freed before a restart. Such extents have to be
+    /// among `used` when their segment is leased.
+    ///
+    /// # Errors
+    /// As of [`Store::free`].
+    pub fn free_after(&self, locator: &Locator, delay: Duration) -> Result<()> {
+        let now = (self.0.clock)();
+        let free = |extent: &Extent| {
+            let mounted = self.mounted(extent.segment.volume)?;
+            mounted.refuse_foreign(*extent, locator.generation)?;
+            mounted.allocator.lock().free((*extent, locator.generation), delay, now)
+        };
+        let results: Vec<Result<()>> = locator.extents.iter().map(free).collect();
+        results.into_iter().collect()
+    }
+
+    /// The space of a volume, as it is now.
+    ///
+    /// # Errors
+    /// `NotMounted`.
+    pub fn space(&self, volume: VolumeId) -> Result<Space> {
+        let mounted = self.mounted(volume)?;
+        let bytes = u64::from(mounted.volume.segments()) * mounted.volume.geometry().segment_bytes();
+        let mut allocator = mounted.allocator.lock();
+        allocator.reap((self.0.clock)());
+        Ok(Space { volume: bytes, ..allocator.space() })
+    }
+
+    /// Allocates from the volume with the fewest waiting writes; of equals, from that with most room.
+    fn allocate(&self, bytes: u64, generation: Generation) -> Result<(Arc<Mounted>, Vec<Extent>)> {
+        let volumes = self.0.volumes.read();
+        let writable = volumes.values().filter(|mounted| !mounted.volume.is_read_only());
+        let mut candidates: Vec<_> = writable
+            .map(|mounted| {
+                let free = mounted.allocator.lock().free_bytes();
+                (mounted.lane.waiting(), std::cmp::Reverse(free), mounted)
+            })
+            .collect();
+        candidates.sort_by_key(|(waiting, free, _)| (*waiting, *free));
+        let Some((.., last)) = candidates.last() else {
+            let read_only = volumes.values().next().map(|mounted| Error::ReadOnly(mounted.volume.id()));
+            return Err(read_only.unwrap_or(Error::Full { bytes }));
+        };
+        let now = (self.0.clock)();
+        let allocate = |mounted: &Arc<Mounted>| {
+            let extents = mounted.allocator.lock().allocate(bytes, generation, now)?;
+            Ok((mounted.clone(), extents))
+        };
+        for (.., mounted) in &candidates[..candidates.len() - 1] {
+            match allocate(mounted) {
+                Err(Error::Full { .. }) => {}
+                result => return result,
+            }
+        }
+        allocate(last)
+    }
+
+    /// Writes what waits now, without threads. `false` if nothing waited.
+    #[cfg(test)]
+    pub(crate) fn drive(&self, volume: VolumeId) -> bool {
+        self.mounted(volume).is_ok_and(|mounted| mounted.lane.drive())
+    }
+
+    /// Nothing of what waits is written.
+    #[cfg(test)]
+    pub(crate) fn crash(&self) {
+        self.0.volumes.read().values().for_each(|mounted| mounted.lane.lose_waiting());
+    }
+
+    /// The free blocks of a volume's leased segments.
+    #[cfg(test)]
+    pub(crate) fn free_runs(&self, volume: VolumeId) -> BTreeMap<u32, Vec<Run>> {
+        let mounted = self.mounted(volume).unwrap();
+        let mut allocator = mounted.allocator.lock();
+        allocator.reap((self.0.clock)());
+        allocator.free_runs()
+    }
+}
+
+impl Mounted {
+    /// A second free of the same extent is noticed at its header, if another write has the blocks by now: what was written shortly
+    /// before is cached. This is no more than a net below a caller that frees once.
+    fn refuse_foreign(&self, extent: Extent, expected: Generation) -> Result<()> {
+        extent.run(self.volume.geometry())?;
+        let mut bytes = [0; HEADER_BYTES];
+        let read = self.volume.file().read_cached_at(&mut bytes, extent.offset(self.volume.geometry()));
+        match Header::decode(&bytes[..read]) {
+            Some(Header { generation, .. }) if generation != expected => {
+                Err(Error::Foreign { extent, expected, found: generation })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn pin(&self, written: Written) {
+        self.allocator.lock().pin(written);
+    }
+
+    fn unpin(&self, written: Written) {
+        self.allocator.lock().unpin(written);
+    }
+}

@@ -1,0 +1,267 @@
+//! The store over real files, with its threads.
+
+use std::{
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::future::{join_all, try_join_all};
+use uuid::Uuid;
+
+use super::oracle::content;
+use crate::{
+    Error, Expected, Extent, Generation, Geometry, Locator, NewBytes, NewVolume, Options, RealFile, Run, Scrub,
+    ScrubCursor, SegmentId, Store, Stored, UNIT_BYTES, Volume, VolumeId,
+};
+
+const CLUSTER: Uuid = Uuid::from_u128(1);
+
+struct Fixture {
+    folder: tempfile::TempDir,
+    geometry: Geometry,
+    store: Store,
+}
+
+impl Fixture {
+    fn new(volumes: u32, block_bytes: u32, segment_bytes: u64, options: Options) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let geometry = Geometry::new(block_bytes, segment_bytes).unwrap();
+        let fixture = Self { folder, geometry, store: Store::new(options) };
+        for volume in (1..=volumes).map(VolumeId) {
+            let new = NewVolume { cluster: CLUSTER, volume, geometry, segments: 2 };
+            Volume::create(&RealFile::create(&fixture.path(volume)).unwrap(), new).unwrap();
+            mount(&fixture.store, &fixture.path(volume), volume);
+            for number in 0..2 {
+                fixture.store.lease(SegmentId { volume, number }, 7, []).unwrap();
+            }
+        }
+        fixture
+    }
+
+    fn path(&self, volume: VolumeId) -> PathBuf {
+        self.folder.path().join(volume.to_string())
+    }
+}
+
+fn mount(store: &Store, path: &Path, volume: VolumeId) {
+    let expected = Expected { cluster: CLUSTER, volume, mount_epoch: 0 };
+    store.add(Volume::mount(Arc::new(RealFile::open(path).unwrap()), expected).unwrap()).unwrap();
+}
+
+fn generation(id: u64) -> Generation {
+    Generation { timeline: 1, id }
+}
+
+async fn put(store: &Store, id: u64, bytes: usize, piece: usize, size: Option<u64>) -> Result<Stored, Error> {
+    let mut writer = store.writer(NewBytes { generation: generation(id), object: id, size });
+    for piece in content(0, generation(id), bytes).chunks(piece) {
+        writer.write(Bytes::copy_from_slice(piece)).await?;
+    }
+    writer.finish().await
+}
+
+async fn get(store: &Store, locator: &Locator, range: std::ops::Range<u64>) -> Result<Vec<u8>, Error> {
+    let mut reader = store.read(locator, range)?;
+    let mut bytes = Vec::new();
+    while let Some(piece) = reader.next().await? {
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(bytes)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_puts_are_read_again_and_after_a_restart() {
+    let fixture = Fixture::new(1, 1024, 8 << 20, Options::default());
+    let store = &fixture.store;
+    let size = |id: u64| (id as usize * 7919) % 200_000 + 1;
+    let stored = join_all((1..60).map(|id| put(store, id, size(id), 10_000, Some(size(id) as u64)))).await;
+    let stored: Vec<Stored> = stored.into_iter().collect::<Result<_, _>>().unwrap();
+    for stored in &stored {
+        store.named(stored);
+        let Locator { generation, extents } = &stored.locator;
+        assert_eq!(extents.len(), 1);
+        assert_eq!(stored.leases[&extents[0].segment], 7);
+        let bytes = size(generation.id) as u64;
+        assert!(get(store, &stored.locator, 0..bytes).await.unwrap() == content(0, *generation, bytes as usize));
+    }
+    store.remove(VolumeId(1)).await.unwrap();
+    let store = Store::new(Options::default());
+    mount(&store, &fixture.path(VolumeId(1)), VolumeId(1));
+    for Stored { locator, .. } in &stored {
+        let bytes = size(locator.generation.id);
+        assert!(get(&store, locator, 0..bytes as u64).await.unwrap() == content(0, locator.generation, bytes));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_range_is_read() {
+    let fixture = Fixture::new(1, 1024, 8 << 20, Options::default());
+    let bytes = 300_000;
+    let stored = put(&fixture.store, 5, bytes, 50_000, None).await.unwrap();
+    assert!(stored.locator.extents.len() > 5, "its size was not announced");
+    let whole = content(0, generation(5), bytes);
+    for (at, length) in
+        [(0, 0), (0, 1), (1, 4095), (4095, 2), (4096, 4096), (100_000, 150_000), (299_999, 1), (0, 300_000)]
+    {
+        let read = get(&fixture.store, &stored.locator, at..at + length).await.unwrap();
+        assert!(read == whole[at as usize..(at + length) as usize], "{at} {length}");
+    }
+    for (at, end) in [(0, 300_001), (2, 1), (u64::MAX, u64::MAX)] {
+        assert!(matches!(get(&fixture.store, &stored.locator, at..end).await, Err(Error::Invalid(_))));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_goes_over_volumes_and_a_full_store_refuses() {
+    let fixture = Fixture::new(2, 4096, 1 << 20, Options::default());
+    let store = &fixture.store;
+    // Four segments of 1 MiB.
+    let bytes = 3_900_000;
+    let stored = put(store, 5, bytes, 300_000, Some(bytes as u64)).await.unwrap();
+    let volumes: std::collections::BTreeSet<_> = stored.locator.extents.iter().map(|e| e.segment.volume).collect();
+    assert_eq!(volumes.len(), 2);
+    assert!(get(store, &stored.locator, 0..bytes as u64).await.unwrap() == content(0, generation(5), bytes));
+    assert!(matches!(put(store, 6, 400_000, 10_000, None).await, Err(Error::Full { .. })));
+    // What was refused left nothing.
+    let used = |volume| store.space(VolumeId(volume)).unwrap().used;
+    let named = stored.locator.extents.iter().map(|e| u64::from(e.run(fixture.geometry).unwrap().blocks) * 4096);
+    assert_eq!(used(1) + used(2), named.sum());
+    store.discard(&stored);
+    assert_eq!(used(1) + used(2), 0);
+    // More room.
+    store.volume(VolumeId(1)).unwrap().grow(3).unwrap();
+    store.lease(SegmentId { volume: VolumeId(1), number: 4 }, 7, []).unwrap();
+    let beyond = SegmentId { volume: VolumeId(1), number: 5 };
+    assert!(matches!(store.lease(beyond, 7, []), Err(Error::Invalid(_))));
+    let _ = put(store, 7, 4_900_000, 300_000, Some(4_900_000)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn announced_sizes_are_kept() {
+    let fixture = Fixture::new(1, 4096, 1 << 20, Options::default());
+    for (bytes, announced) in [(10, 11), (11, 10), (40_000, 50_000), (50_000, 40_000), (0, 1)] {
+        let result = put(&fixture.store, 5, bytes, 1000, Some(announced)).await;
+        assert!(matches!(result, Err(Error::Size { .. })), "{bytes} {announced}");
+    }
+    let nothing = put(&fixture.store, 5, 0, 1, Some(0)).await.unwrap();
+    assert!(nothing.locator.extents.is_empty());
+    assert_eq!(fixture.store.space(VolumeId(1)).unwrap().used, 0);
+}
+
+#[tokio::test]
+async fn freed_blocks_wait_for_readers_and_are_used_again() {
+    let fixture = Fixture::new(1, 4096, 1 << 20, Options::default());
+    let store = &fixture.store;
+    let stored = put(store, 5, 900_000, 900_000, Some(900_000)).await.unwrap();
+    store.named(&stored);
+    let mut reader = store.read(&stored.locator, 0..900_000).unwrap();
+    reader.next().await.unwrap().unwrap();
+    store.free(&stored.locator).unwrap();
+    assert!(matches!(store.free(&stored.locator), Err(Error::NotUsed(_))), "freed twice");
+    let other = put(store, 6, 900_000, 900_000, Some(900_000)).await.unwrap();
+    assert_ne!(other.locator.extents, stored.locator.extents);
+    assert!(matches!(put(store, 7, 900_000, 900_000, Some(900_000)).await, Err(Error::Full { .. })));
+    while reader.next().await.unwrap().is_some() {}
+    drop(reader);
+    let other = put(store, 8, 900_000, 900_000, Some(900_000)).await.unwrap();
+    assert_eq!(other.locator.extents, stored.locator.extents);
+    let gone = get(store, &stored.locator, 0..900_000).await;
+    assert!(matches!(gone, Err(Error::Foreign { found, .. }) if found == generation(8)), "{gone:?}");
+    let again = store.free(&stored.locator);
+    assert!(matches!(again, Err(Error::Foreign { .. })), "these blocks are another write's by now");
+}
+
+#[tokio::test]
+async fn a_pin_ends_at_its_bound() {
+    let fixture = Fixture::new(1, 4096, 1 << 20, Options { pin_max: Duration::ZERO, ..Options::default() });
+    let store = &fixture.store;
+    let first = put(store, 5, 900_000, 900_000, Some(900_000)).await.unwrap();
+    let _second = put(store, 6, 900_000, 900_000, Some(900_000)).await.unwrap();
+    let mut reader = store.read(&first.locator, 0..900_000).unwrap();
+    reader.next().await.unwrap().unwrap();
+    store.free(&first.locator).unwrap();
+    let third = put(store, 7, 900_000, 900_000, Some(900_000)).await.unwrap();
+    assert_eq!(third.locator.extents, first.locator.extents);
+    assert!(matches!(reader.next().await, Err(Error::Foreign { .. })));
+}
+
+#[tokio::test]
+async fn freed_blocks_wait_for_the_delay() {
+    let delay = Duration::from_secs(3600);
+    let fixture = Fixture::new(1, 4096, 1 << 20, Options { reuse_delay: delay, ..Options::default() });
+    let store = &fixture.store;
+    let stored = put(store, 5, 900_000, 900_000, Some(900_000)).await.unwrap();
+    store.free(&stored.locator).unwrap();
+    let space = store.space(VolumeId(1)).unwrap();
+    assert_eq!(space.used, space.waiting);
+    assert!(space.waiting > 900_000);
+    // After a restart the caller knows what is left of the delay.
+    let segment = stored.locator.extents[0].segment;
+    store.lease(segment, 8, [stored.locator.extents[0].run(fixture.geometry).unwrap()]).unwrap();
+    assert_eq!(store.space(VolumeId(1)).unwrap().waiting, 0);
+    store.free_after(&stored.locator, Duration::ZERO).unwrap();
+    assert_eq!(store.space(VolumeId(1)).unwrap().used, 0);
+}
+
+#[tokio::test]
+async fn only_a_segment_that_nobody_has_is_filled() {
+    let fixture = Fixture::new(1, 4096, 1 << 20, Options::default());
+    let store = &fixture.store;
+    let stored = put(store, 5, 10_000, 10_000, Some(10_000)).await.unwrap();
+    let segment = stored.locator.extents[0].segment;
+    assert!(matches!(store.fill(segment).await, Err(Error::Invalid(_))));
+    assert!(matches!(store.fill(SegmentId { number: 2, ..segment }).await, Err(Error::Invalid(_))));
+    assert!(get(store, &stored.locator, 0..10_000).await.is_ok());
+    store.release(segment).unwrap();
+    store.fill(segment).await.unwrap();
+    let lost = get(store, &stored.locator, 0..10_000).await;
+    assert!(matches!(lost, Err(Error::Corrupt { what: crate::Damage::Header, .. })));
+}
+
+#[tokio::test]
+async fn rows_that_overlap_are_refused() {
+    let fixture = Fixture::new(1, 4096, 1 << 20, Options::default());
+    let segment = SegmentId { volume: VolumeId(1), number: 1 };
+    let lease = |runs: &[(u32, u32)]| {
+        let runs: Vec<Run> = runs.iter().map(|(first, blocks)| Run { first: *first, blocks: *blocks }).collect();
+        fixture.store.lease(segment, 7, runs)
+    };
+    assert!(matches!(lease(&[(0, 4), (3, 2)]), Err(Error::Overlap { block: 3, .. })));
+    lease(&[(0, 4), (4, 2), (0, 4)]).unwrap();
+    assert_eq!(fixture.store.space(VolumeId(1)).unwrap().used, 6 * 4096);
+    // A locator that cannot be of this volume.
+    let outside = |number, block| Locator {
+        generation: generation(5),
+        extents: vec![Extent { segment: SegmentId { volume: VolumeId(1), number }, block, length: 5000 }],
+    };
+    for (number, block) in [(2, 0), (0, 255), (0, u32::MAX)] {
+        assert!(matches!(fixture.store.read(&outside(number, block), 0..1), Err(Error::Invalid(_))));
+        assert!(fixture.store.free(&outside(number, block)).is_err());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scrub_finds_damage_and_goes_on_where_it_was() {
+    let fixture = Fixture::new(1, 4096, 1 << 20, Options::default());
+    let stored = try_join_all((1..=20).map(|id| put(&fixture.store, id, 10_000, 10_000, Some(10_000)))).await.unwrap();
+    let mut extents: Vec<_> = stored.iter().map(|s| (s.locator.extents[0], s.locator.generation)).collect();
+    extents.sort_unstable();
+    let (damaged, _) = extents[12];
+    let file = std::fs::OpenOptions::new().write(true).open(fixture.path(VolumeId(1))).unwrap();
+    file.write_all_at(b"?", damaged.offset(fixture.geometry) + 40 + 3 * 4 + UNIT_BYTES as u64).unwrap();
+
+    let began = tokio::time::Instant::now();
+    let mut scrub = Scrub::new(fixture.store.clone(), ScrubCursor::default(), 1000);
+    assert!(scrub.step(extents[..10].iter().copied()).await.unwrap().is_empty());
+    let mut scrub = Scrub::new(fixture.store.clone(), scrub.cursor(), 1000);
+    let findings = scrub.step(extents.iter().copied()).await.unwrap();
+    assert_eq!(findings.len(), 1);
+    assert_eq!(findings[0].extent, damaged);
+    assert!(matches!(findings[0].error, Error::Corrupt { what: crate::Damage::Unit(1), .. }));
+    // Ten seconds an extent, none before the first of each walk.
+    assert_eq!(began.elapsed().as_secs(), 180);
+    assert!(scrub.step(extents).await.unwrap().is_empty());
+}

@@ -1,0 +1,477 @@
+//! Random histories of one store over faulty volumes: puts that overlap and are given up, deletes, long reads, failovers of the
+//! database, power failures in the middle of anything. The same seed gives the same history.
+//!
+//! What must hold:
+//! - A read returns the bytes of the write that was asked for or an error, whatever is at that place by now.
+//! - A read of a row that is there, or was when the read began, returns its bytes, unless a bit of them was flipped.
+//! - No two rows have a block in common.
+//! - When nothing is in progress, the used blocks are those that rows name.
+
+use std::{
+    collections::BTreeSet,
+    future::Future,
+    ops::Range,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use uuid::Uuid;
+
+use super::{
+    mutation::{self, Mutation},
+    oracle::{Database, Row, content},
+    profile::Profile,
+};
+use crate::{
+    Error, Expected, Generation, HEAD_BYTES, Locator, NewBytes, NewVolume, Options, Reader, Result, SegmentId, Store,
+    Stored, UNIT_BYTES, Volume, VolumeFile, VolumeId,
+    file::faulty::{Faults, FaultyFile},
+};
+
+const CLUSTER: Uuid = Uuid::from_u128(1);
+const REUSE_DELAY: Duration = Duration::from_millis(3);
+const PIN_MAX: Duration = Duration::from_secs(3600);
+
+type Violation = String;
+
+struct Put {
+    row: Row,
+    future: Pin<Box<dyn Future<Output = Result<Stored>>>>,
+}
+
+struct Get {
+    row: Row,
+    at: usize,
+    end: usize,
+    reader: Reader,
+    expected: Option<Vec<u8>>,
+    /// The row was there, and no failover or restart has been since.
+    must_succeed: bool,
+}
+
+struct Simulation {
+    random: StdRng,
+    profile: Profile,
+    files: Vec<Arc<FaultyFile>>,
+    epochs: Vec<u64>,
+    clock: Arc<AtomicU64>,
+    store: Store,
+    database: Database,
+    timeline: u32,
+    next_id: u64,
+    lease_epoch: u64,
+    puts: Vec<Put>,
+    gets: Vec<Get>,
+    /// Committed or not: the gateway does not know.
+    in_doubt: Vec<(Stored, Row)>,
+    /// A write failed, so blocks may be kept that no row names.
+    has_kept: bool,
+}
+
+/// Runs a history.
+pub(super) fn run(seed: u64) -> Result<(), Violation> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let profile = Profile::of(&mut random);
+    let mut simulation = Simulation::new(random, profile);
+    for _ in 0..simulation.profile.steps {
+        simulation.step()?;
+    }
+    simulation.end()
+}
+
+impl Simulation {
+    fn new(mut random: StdRng, profile: Profile) -> Self {
+        let files: Vec<_> =
+            (0..profile.volumes).map(|_| Arc::new(FaultyFile::new(random.random(), profile.sector))).collect();
+        for (volume, file) in (0..).map(VolumeId).zip(&files) {
+            let new = NewVolume { cluster: CLUSTER, volume, geometry: profile.geometry, segments: profile.segments };
+            Volume::create(&**file, new).unwrap();
+        }
+        let clock = Arc::new(AtomicU64::new(0));
+        let mut simulation = Self {
+            epochs: vec![0; files.len()],
+            store: store(&clock),
+            random,
+            profile,
+            files,
+            clock,
+            database: Database::default(),
+            timeline: 1,
+            next_id: 1030,
+            lease_epoch: 0,
+            puts: Vec::new(),
+            gets: Vec::new(),
+            in_doubt: Vec::new(),
+            has_kept: false,
+        };
+        simulation.mount().unwrap();
+        simulation
+    }
+
+    fn chance(&mut self, per_cent: u32) -> bool {
+        self.random.random_range(0..100) < per_cent
+    }
+
+    fn step(&mut self) -> Result<(), Violation> {
+        if self.files.iter().any(|file| file.is_down()) {
+            return self.restart();
+        }
+        self.clock.fetch_add(1, Ordering::Relaxed);
+        match self.random.random_range(0..100) {
+            0..22 => self.begin_put(),
+            22..40 => self.drive(),
+            40..58 => self.poll_put()?,
+            58..60 => self.drop_put(),
+            60..66 => self.delete(),
+            66..72 => self.make_durable()?,
+            72..82 => self.begin_get(),
+            82..92 => self.poll_get()?,
+            92..94 => self.settle()?,
+            94..96 => self.flip(),
+            96 => self.fail_over()?,
+            97 => {
+                let (file, calls) = (self.random.random_range(0..self.files.len()), self.random.random_range(0..6));
+                self.files[file].fail_power_in(calls);
+            }
+            98 => self.restart()?,
+            _ => drop(self.gets.pop()),
+        }
+        Ok(())
+    }
+
+    fn begin_put(&mut self) {
+        self.next_id += 1;
+        let generation = Generation { timeline: self.timeline, id: self.next_id };
+        let (key, bytes) =
+            (self.random.random_range(0..self.profile.keys), self.random.random_range(self.profile.bytes.clone()));
+        let mut content = Bytes::from(content(key, generation, bytes));
+        let mut pieces = Vec::new();
+        while !content.is_empty() {
+            let cut = if self.chance(50) { content.len() } else { self.random.random_range(0..=content.len()) };
+            pieces.push(content.split_to(cut));
+        }
+        let size = self.chance(70).then_some(bytes as u64);
+        let mut writer = self.store.writer(NewBytes { generation, object: key.into(), size });
+        let future = Box::pin(async move {
+            for piece in pieces {
+                writer.write(piece).await?;
+            }
+            writer.finish().await
+        });
+        let locator = Locator { generation, extents: Vec::new() };
+        self.puts.push(Put { row: Row { key, locator, is_damaged: false }, future });
+    }
+
+    fn drive(&mut self) {
+        let volume = self.random.random_range(0..self.profile.volumes);
+        self.store.drive(VolumeId(volume));
+    }
+
+    fn poll_put(&mut self) -> Result<(), Violation> {
+        if self.puts.is_empty() {
+            return Ok(());
+        }
+        let number = self.random.random_range(0..self.puts.len());
+        let Poll::Ready(result) = poll(self.puts[number].future.as_mut()) else { return Ok(()) };
+        let mut row = self.puts.swap_remove(number).row;
+        match result {
+            Ok(stored) => {
+                row.locator = stored.locator.clone();
+                self.database.remember(row.clone());
+                match self.random.random_range(0..10) {
+                    0 => self.store.discard(&stored),
+                    1 => self.in_doubt.push((stored, row)),
+                    _ => {
+                        self.commit(row)?;
+                        self.store.named(&stored);
+                    }
+                }
+                Ok(())
+            }
+            Err(Error::Io(_)) => {
+                self.has_kept = true;
+                Ok(())
+            }
+            Err(Error::Full { .. } | Error::ReadOnly(_)) => Ok(()),
+            Err(other) => Err(format!("a put answered {other}")),
+        }
+    }
+
+    /// The outcome of a commit becomes known.
+    fn settle(&mut self) -> Result<(), Violation> {
+        let Some((stored, row)) = self.in_doubt.pop() else { return Ok(()) };
+        if self.chance(50) {
+            self.store.discard(&stored);
+            return Ok(());
+        }
+        self.commit(row)?;
+        self.store.named(&stored);
+        Ok(())
+    }
+
+    fn commit(&mut self, row: Row) -> Result<(), Violation> {
+        let geometry = self.profile.geometry;
+        for extent in &row.locator.extents {
+            let run = extent.run(geometry).map_err(|error| format!("a put answered an extent: {error}"))?;
+            let used = self.database.used(extent.segment, geometry);
+            if used.iter().any(|other| run.range().start < other.range().end && other.range().start < run.range().end) {
+                return Err(format!("{extent} was allocated and is used"));
+            }
+        }
+        let deleted = self.database.change(row.key, Some(row));
+        self.deleted(deleted);
+        Ok(())
+    }
+
+    fn delete(&mut self) {
+        let Some(key) = self.database.row(self.random.random::<u32>() as usize).map(|row| row.key) else { return };
+        let deleted = self.database.change(key, None);
+        self.deleted(deleted);
+    }
+
+    fn deleted(&mut self, deleted: Option<Locator>) {
+        if let Some(locator) = deleted.filter(|_| mutation::is(Mutation::FreeBeforeDurable)) {
+            let _ = self.store.free(&locator);
+        }
+    }
+
+    fn make_durable(&mut self) -> Result<(), Violation> {
+        self.database.make_durable();
+        for locator in self.database.take_freed() {
+            match self.store.free(&locator) {
+                Ok(()) | Err(Error::NotUsed(_)) if mutation::is(Mutation::FreeBeforeDurable) => {}
+                result => result.map_err(|error| format!("a free answered {error}"))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn drop_put(&mut self) {
+        if !self.puts.is_empty() {
+            let number = self.random.random_range(0..self.puts.len());
+            drop(self.puts.swap_remove(number));
+        }
+    }
+
+    /// Of a row, or of anything that was ever written.
+    fn begin_get(&mut self) {
+        let number = self.random.random::<u32>() as usize;
+        let must_succeed = self.chance(60);
+        let row = if must_succeed { self.database.row(number) } else { self.database.past(number) };
+        let Some(row) = row.cloned() else { return };
+        let bytes = row.locator.bytes();
+        let (a, b) = match self.chance(50) {
+            true => (0, bytes),
+            false => (self.random.random_range(0..bytes), self.random.random_range(0..bytes)),
+        };
+        let (at, end) = (a.min(b), a.max(b));
+        if let Ok(reader) = self.store.read(&row.locator, at..end) {
+            self.gets.push(Get::new(row, at..end, reader, must_succeed));
+        }
+    }
+
+    fn poll_get(&mut self) -> Result<(), Violation> {
+        if self.gets.is_empty() {
+            return Ok(());
+        }
+        let number = self.random.random_range(0..self.gets.len());
+        if self.gets[number].next()? {
+            self.gets.swap_remove(number);
+        }
+        Ok(())
+    }
+
+    fn flip(&mut self) {
+        if !self.chance(30) {
+            return;
+        }
+        let geometry = self.profile.geometry;
+        let volume = self.random.random_range(0..self.profile.volumes);
+        let block = self.random.random_range(0..self.profile.segments * geometry.segment_blocks());
+        let at = self.random.random_range(0..geometry.block_bytes());
+        let bit = self.random.random_range(0..8);
+        self.files[volume as usize].flip((HEAD_BYTES + u64::from(block * geometry.block_bytes() + at)) as usize, bit);
+        let is_hit = |row: &Row| {
+            let extents = row.locator.extents.iter().filter(|extent| extent.segment.volume.0 == volume);
+            let mut runs = extents.map(|extent| {
+                let first = extent.segment.number * geometry.segment_blocks() + extent.block;
+                first..first + extent.run(geometry).unwrap().blocks
+            });
+            runs.any(|run| run.contains(&block))
+        };
+        let gets = self.gets.iter_mut().map(|get| &mut get.row);
+        let in_doubt = self.in_doubt.iter_mut().map(|(_, row)| row);
+        for row in self.database.rows_mut().chain(gets).chain(in_doubt) {
+            row.is_damaged |= is_hit(row);
+        }
+        // Those that are not finished yet do not know their extents.
+        self.puts.iter_mut().for_each(|put| put.row.is_damaged = true);
+    }
+
+    /// What is not durable is undone, a new timeline begins, and the segments are derived anew.
+    fn fail_over(&mut self) -> Result<(), Violation> {
+        self.database.fail_over();
+        self.timeline += 1;
+        // A restore hands out ids again.
+        self.next_id -= self.random.random_range(0..=self.next_id - 1030);
+        self.gets.iter_mut().for_each(|get| get.must_succeed = false);
+        // Commits in doubt: the epoch of the lease is another one, so they cannot be done any more.
+        for (stored, _) in std::mem::take(&mut self.in_doubt) {
+            self.store.discard(&stored);
+        }
+        // What is being put would be refused by the epoch, too.
+        self.puts.clear();
+        self.lease()
+    }
+
+    fn restart(&mut self) -> Result<(), Violation> {
+        self.puts.clear();
+        self.gets.clear();
+        for (_, row) in std::mem::take(&mut self.in_doubt) {
+            if self.chance(50) {
+                self.commit(row)?;
+            }
+        }
+        self.store.crash();
+        self.store = store(&self.clock);
+        self.files.iter().for_each(|file| file.restart());
+        self.mount()?;
+        self.read_all()
+    }
+
+    fn mount(&mut self) -> Result<(), Violation> {
+        for (number, file) in self.files.iter().enumerate() {
+            file.set_faults(Faults::default());
+            let expected =
+                Expected { cluster: CLUSTER, volume: VolumeId(number as u32), mount_epoch: self.epochs[number] };
+            let volume =
+                Volume::mount(file.clone() as Arc<dyn VolumeFile>, expected).map_err(|error| error.to_string())?;
+            self.epochs[number] = volume.mount_epoch();
+            self.store.add(volume).map_err(|error| error.to_string())?;
+            file.set_faults(self.profile.faults);
+        }
+        self.lease()
+    }
+
+    fn lease(&mut self) -> Result<(), Violation> {
+        self.lease_epoch += 1;
+        self.has_kept = false;
+        // Freed or not: rows do not name them.
+        self.database.forget_freed();
+        for segment in self.segments() {
+            let mut used = self.database.used(segment, self.profile.geometry);
+            if mutation::is(Mutation::ForgetRows) {
+                used.pop();
+            }
+            self.store.lease(segment, self.lease_epoch, used).map_err(|error| format!("a lease answered {error}"))?;
+        }
+        Ok(())
+    }
+
+    fn segments(&self) -> Vec<SegmentId> {
+        let volumes = (0..self.profile.volumes).map(VolumeId);
+        volumes.flat_map(|volume| (0..self.profile.segments).map(move |number| SegmentId { volume, number })).collect()
+    }
+
+    /// All rows as a whole, and each unit of everything that was ever written, as a database does that was restored.
+    fn read_all(&mut self) -> Result<(), Violation> {
+        self.files.iter().for_each(|file| file.set_faults(Faults::default()));
+        for row in self.database.rows() {
+            self.read_range(row, 0..row.locator.bytes(), true)?;
+        }
+        for row in self.database.history() {
+            for begin in (0..row.locator.bytes()).step_by(UNIT_BYTES) {
+                self.read_range(row, begin..row.locator.bytes().min(begin + UNIT_BYTES as u64), false)?;
+            }
+        }
+        self.files.iter().for_each(|file| file.set_faults(self.profile.faults));
+        Ok(())
+    }
+
+    fn read_range(&self, row: &Row, range: Range<u64>, must_succeed: bool) -> Result<(), Violation> {
+        let reader = self.store.read(&row.locator, range.clone()).map_err(|error| error.to_string())?;
+        let mut get = Get::new(row.clone(), range, reader, must_succeed);
+        while !get.next()? {}
+        Ok(())
+    }
+
+    /// Everything comes to its end: then used is what rows name, before a restart and after it.
+    fn end(mut self) -> Result<(), Violation> {
+        if self.files.iter().any(|file| file.is_down()) {
+            self.restart()?;
+        }
+        self.gets.clear();
+        self.puts.clear();
+        while (0..self.profile.volumes).any(|volume| self.store.drive(VolumeId(volume))) {}
+        while !self.in_doubt.is_empty() {
+            self.settle()?;
+        }
+        self.make_durable()?;
+        self.clock.fetch_add(1000, Ordering::Relaxed);
+        if !self.has_kept {
+            self.check_bitmap()?;
+        }
+        self.restart()?;
+        self.check_bitmap()
+    }
+
+    fn check_bitmap(&self) -> Result<(), Violation> {
+        for segment in self.segments() {
+            let free = self.store.free_runs(segment.volume);
+            let free: BTreeSet<_> = free[&segment.number].iter().flat_map(|run| run.range()).collect();
+            let named = self.database.used(segment, self.profile.geometry);
+            let named: BTreeSet<_> = named.iter().flat_map(|run| run.range()).collect();
+            let blocks = 0..self.profile.geometry.segment_blocks() as usize;
+            if let Some(block) = blocks.into_iter().find(|block| free.contains(block) == named.contains(block)) {
+                let what = if named.contains(&block) { "is free and named" } else { "is neither free nor named" };
+                return Err(format!("block {block} of segment {segment} {what}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Get {
+    fn new(row: Row, range: Range<u64>, reader: Reader, must_succeed: bool) -> Self {
+        Self { row, at: range.start as usize, end: range.end as usize, reader, expected: None, must_succeed }
+    }
+
+    /// Reads a piece; `true` at the end.
+    fn next(&mut self) -> Result<bool, Violation> {
+        let Poll::Ready(read) = poll(std::pin::pin!(self.reader.next())) else { return Err("a read waits".into()) };
+        match read {
+            Ok(Some(piece)) => {
+                let to = self.at + piece.len();
+                let Row { key, locator, .. } = &self.row;
+                let bytes = || content(*key, locator.generation, locator.bytes() as usize);
+                if self.expected.get_or_insert_with(bytes).get(self.at..to) != Some(&piece) {
+                    return Err(format!("{} returned other bytes at {}", self.row.locator, self.at));
+                }
+                self.at = to;
+                Ok(false)
+            }
+            Ok(None) if self.at == self.end => Ok(true),
+            Ok(None) => Err(format!("{} ended at {} of {}", self.row.locator, self.at, self.end)),
+            Err(Error::Io(_)) => Ok(true),
+            Err(_) if self.row.is_damaged || !self.must_succeed => Ok(true),
+            Err(error) => Err(format!("{} is lost: {error}", self.row.locator)),
+        }
+    }
+}
+
+fn store(clock: &Arc<AtomicU64>) -> Store {
+    let clock = clock.clone();
+    let now = move || Duration::from_millis(clock.load(Ordering::Relaxed));
+    Store::inline(Options { reuse_delay: REUSE_DELAY, pin_max: PIN_MAX }, Box::new(now))
+}
+
+fn poll<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}

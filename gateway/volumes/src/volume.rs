@@ -1,0 +1,303 @@
+//! A mounted volume: its superblock, its growth, and that it is read-only once a flush has failed.
+//!
+//! **Old copies.** Each mount raises the mount epoch in the superblock, and the caller records it in the database before the first
+//! put. A copy of the volume keeps the epoch that it had, so after another mount of the original it is behind the database and is
+//! refused. A volume that is ahead is taken: the process died before it recorded the epoch, or the database was restored.
+
+use std::{
+    io::{self, IoSlice},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use parking_lot::Mutex;
+use uuid::Uuid;
+
+use crate::{
+    error::{Error, MountError},
+    file::VolumeFile,
+    place::{Geometry, VolumeId},
+    superblock::{COPIES, NoSuperblock, SUPERBLOCK_BYTES, Superblock},
+};
+
+/// So many bytes of a segment are filled by one write.
+const FILLED_BYTES: usize = 1 << 20;
+
+/// What a new volume is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct NewVolume {
+    /// The cluster whose database will name the extents.
+    pub cluster: Uuid,
+    /// A number that no other volume of the cluster has or had.
+    pub volume: VolumeId,
+    /// Sizes of blocks and segments.
+    pub geometry: Geometry,
+    /// How many segments it has at first.
+    pub segments: u32,
+}
+
+/// What the database knows of a volume.
+#[derive(Clone, Copy, Debug)]
+pub struct Expected {
+    /// The cluster.
+    pub cluster: Uuid,
+    /// The volume's number.
+    pub volume: VolumeId,
+    /// The mount epoch that was recorded last; 0 if none was.
+    pub mount_epoch: u64,
+}
+
+/// A mounted volume.
+pub struct Volume {
+    file: Arc<dyn VolumeFile>,
+    id: VolumeId,
+    geometry: Geometry,
+    superblock: Mutex<Superblock>,
+    is_read_only: AtomicBool,
+}
+
+impl Volume {
+    /// Makes a volume of an empty file or of a device, with its space reserved.
+    ///
+    /// # Errors
+    /// `Exists` if a superblock is there; `Invalid`, `Io`.
+    pub fn create(file: &dyn VolumeFile, new: NewVolume) -> Result<(), MountError> {
+        let NewVolume { cluster, volume, geometry, segments } = new;
+        let bytes = geometry.volume_bytes(segments).filter(|_| segments > 0);
+        let bytes = bytes.ok_or(MountError::Invalid("a volume has at least one segment, and fits in a file"))?;
+        if file.bytes()? > 0 && !matches!(read_superblock(file), Err(MountError::NoSuperblock)) {
+            return Err(MountError::Exists);
+        }
+        file.reserve(bytes)?;
+        for sequence in [1, 2] {
+            write(file, &Superblock { sequence, cluster, volume, geometry, segments, mount_epoch: 0 })?;
+        }
+        Ok(())
+    }
+
+    /// Mounts a volume under a new mount epoch, which is on the disk when this returns. Record [`Volume::mount_epoch`] in the
+    /// database before the first put, only if what is recorded there is lower.
+    ///
+    /// # Errors
+    /// `OldCopy`, `OtherCluster`, `OtherVolume`, `NoSuperblock`, `Version`, `Truncated`, `Io`.
+    pub fn mount(file: Arc<dyn VolumeFile>, expected: Expected) -> Result<Self, MountError> {
+        let found = read_superblock(&*file)?;
+        if found.cluster != expected.cluster {
+            return Err(MountError::OtherCluster(found.cluster));
+        }
+        if found.volume != expected.volume {
+            return Err(MountError::OtherVolume(found.volume));
+        }
+        if found.mount_epoch < expected.mount_epoch {
+            return Err(MountError::OldCopy { found: found.mount_epoch, known: expected.mount_epoch });
+        }
+        let (found_bytes, wanted) = (file.bytes()?, found.geometry.volume_bytes(found.segments).unwrap_or(u64::MAX));
+        if found_bytes < wanted {
+            return Err(MountError::Truncated { found: found_bytes, wanted });
+        }
+        let mounted = Superblock { mount_epoch: found.mount_epoch + 1, sequence: found.sequence + 1, ..found };
+        write(&*file, &mounted)?;
+        Ok(Self {
+            file,
+            id: mounted.volume,
+            geometry: mounted.geometry,
+            superblock: Mutex::new(mounted),
+            is_read_only: AtomicBool::new(false),
+        })
+    }
+
+    /// The volume's number.
+    pub fn id(&self) -> VolumeId {
+        self.id
+    }
+
+    /// Sizes of blocks and segments.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// The epoch of this mount.
+    pub fn mount_epoch(&self) -> u64 {
+        self.superblock.lock().mount_epoch
+    }
+
+    /// How many segments it has.
+    pub fn segments(&self) -> u32 {
+        self.superblock.lock().segments
+    }
+
+    /// Reserves space for more segments; they exist when this returns.
+    ///
+    /// # Errors
+    /// `Io` (`StorageFull` if there is no such space: nothing has changed); `Invalid`.
+    pub fn grow(&self, segments: u32) -> Result<(), MountError> {
+        let mut superblock = self.superblock.lock();
+        if self.is_read_only() {
+            return Err(MountError::Invalid("the volume is read-only since a flush failed"));
+        }
+        let count = superblock.segments.checked_add(segments);
+        let sized = count.and_then(|count| Some((count, self.geometry.volume_bytes(count)?)));
+        let (segments, bytes) = sized.ok_or(MountError::Invalid("the volume would not fit in a file"))?;
+        self.file.reserve(bytes)?;
+        let grown = Superblock { segments, sequence: superblock.sequence + 1, ..*superblock };
+        write(&*self.file, &grown).inspect_err(|_| self.set_read_only())?;
+        *superblock = grown;
+        Ok(())
+    }
+
+    /// Writes zeros over a segment, and flushes.
+    pub(crate) fn fill(&self, segment: u32) -> Result<(), Error> {
+        if segment >= self.segments() {
+            return Err(Error::Invalid("the volume has no such segment"));
+        }
+        if self.is_read_only() {
+            return Err(Error::ReadOnly(self.id));
+        }
+        let zeros = vec![0; FILLED_BYTES];
+        let begin = self.geometry.offset(segment, 0);
+        let end = begin + self.geometry.segment_bytes();
+        for at in (begin..end).step_by(FILLED_BYTES) {
+            let length = FILLED_BYTES.min((end - at) as usize);
+            self.file.write_all_at(&mut [IoSlice::new(&zeros[..length])], at)?;
+        }
+        self.file.flush().map_err(|_| {
+            self.set_read_only();
+            Error::ReadOnly(self.id)
+        })
+    }
+
+    /// Whether a flush has failed. What the disk holds is unknown then: the kernel has forgotten what it could not write, so
+    /// another flush would succeed without it.
+    pub fn is_read_only(&self) -> bool {
+        self.is_read_only.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_read_only(&self) {
+        self.is_read_only.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn file(&self) -> &Arc<dyn VolumeFile> {
+        &self.file
+    }
+}
+
+fn write(file: &dyn VolumeFile, superblock: &Superblock) -> io::Result<()> {
+    file.write_all_at(&mut [IoSlice::new(&superblock.encode())], superblock.offset())?;
+    file.flush()
+}
+
+/// The newer of the copies that are whole.
+fn read_superblock(file: &dyn VolumeFile) -> Result<Superblock, MountError> {
+    let (mut newest, mut unknown): (Option<Superblock>, _) = (None, None);
+    for at in COPIES {
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        match file.read_exact_at(&mut bytes, at) {
+            Ok(()) => {}
+            // One copy is enough.
+            Err(cause) => {
+                tracing::warn!(%cause, at, "a copy of a volume's superblock cannot be read");
+                continue;
+            }
+        }
+        match Superblock::decode(&bytes) {
+            Ok(found) if newest.is_none_or(|newest| newest.sequence < found.sequence) => newest = Some(found),
+            Ok(_) | Err(NoSuperblock::Damaged) => {}
+            Err(NoSuperblock::Version(version)) => unknown = Some(version),
+        }
+    }
+    match (newest, unknown) {
+        // Even if the other copy is known: it is older, or a newer release has not finished what it began.
+        (_, Some(version)) => Err(MountError::Version(version)),
+        (Some(newest), None) => Ok(newest),
+        (None, None) => Err(MountError::NoSuperblock),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+    use crate::file::RealFile;
+
+    const CLUSTER: Uuid = Uuid::from_u128(7);
+
+    fn new() -> NewVolume {
+        let geometry = Geometry::new(4096, 1 << 20).unwrap();
+        NewVolume { cluster: CLUSTER, volume: VolumeId(3), geometry, segments: 2 }
+    }
+
+    fn expected(mount_epoch: u64) -> Expected {
+        Expected { cluster: CLUSTER, volume: VolumeId(3), mount_epoch }
+    }
+
+    fn mount(path: &std::path::Path, expected: Expected) -> Result<Volume, MountError> {
+        Volume::mount(Arc::new(RealFile::open(path)?), expected)
+    }
+
+    #[test]
+    fn a_volume_is_mounted_grown_and_mounted_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("volume");
+        Volume::create(&RealFile::create(&path).unwrap(), new()).unwrap();
+        assert!(matches!(Volume::create(&RealFile::open(&path).unwrap(), new()), Err(MountError::Exists)));
+        let volume = mount(&path, expected(0)).unwrap();
+        assert_eq!((volume.mount_epoch(), volume.segments()), (1, 2));
+        volume.grow(3).unwrap();
+        assert!(matches!(volume.grow(u32::MAX), Err(MountError::Invalid(_))));
+        assert!(matches!(mount(&path, expected(1)), Err(MountError::InUse)));
+        drop(volume);
+        let volume = mount(&path, expected(1)).unwrap();
+        assert_eq!((volume.mount_epoch(), volume.segments(), volume.geometry()), (2, 5, new().geometry));
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), (64 << 10) + (5 << 20));
+    }
+
+    #[test]
+    fn other_volumes_and_old_copies_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, copy) = (folder.path().join("volume"), folder.path().join("copy"));
+        Volume::create(&RealFile::create(&path).unwrap(), new()).unwrap();
+        drop(mount(&path, expected(0)).unwrap());
+        std::fs::copy(&path, &copy).unwrap();
+        assert_eq!(mount(&path, expected(1)).unwrap().mount_epoch(), 2);
+        assert!(matches!(mount(&copy, expected(2)), Err(MountError::OldCopy { found: 1, known: 2 })));
+        let other = Expected { cluster: Uuid::nil(), ..expected(0) };
+        assert!(matches!(mount(&path, other), Err(MountError::OtherCluster(CLUSTER))));
+        let other = Expected { volume: VolumeId(4), ..expected(0) };
+        assert!(matches!(mount(&path, other), Err(MountError::OtherVolume(VolumeId(3)))));
+        // The database was restored to a time before the last mounts.
+        assert_eq!(mount(&path, expected(0)).unwrap().mount_epoch(), 3);
+    }
+
+    #[test]
+    fn one_whole_copy_is_enough() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("volume");
+        Volume::create(&RealFile::create(&path).unwrap(), new()).unwrap();
+        let damage = |at| {
+            let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+            file.write_all_at(b"x", at + 20).unwrap();
+        };
+        // The mount epochs alternate between the copies.
+        for epoch in 1..5 {
+            assert_eq!(mount(&path, expected(epoch - 1)).unwrap().mount_epoch(), epoch);
+        }
+        damage(COPIES[1]);
+        assert_eq!(mount(&path, expected(4)).unwrap().mount_epoch(), 5);
+        damage(COPIES[0]);
+        assert_eq!(mount(&path, expected(5)).unwrap().mount_epoch(), 6);
+        COPIES.into_iter().for_each(damage);
+        assert!(matches!(mount(&path, expected(6)), Err(MountError::NoSuperblock)));
+    }
+
+    #[test]
+    fn a_volume_that_was_cut_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("volume");
+        Volume::create(&RealFile::create(&path).unwrap(), new()).unwrap();
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
+        assert!(matches!(mount(&path, expected(0)), Err(MountError::Truncated { .. })));
+    }
+}
