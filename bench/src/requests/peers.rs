@@ -95,12 +95,12 @@ impl Installed {
     /// Looks for a peer; an error tells what is missing.
     pub fn find(peers: &Path, peer: Peer) -> Result<Self> {
         for path in peer.needs {
-            ensure!(peers.join(path).exists(), "{} is not there", peers.join(path).display());
+            ensure!(peers.join(path).exists(), "{path} is not there");
         }
         for path in peer.filled_in {
             let file = peers.join(path);
             let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-            ensure!(!text.contains(PLACEHOLDER), "{} still says {PLACEHOLDER}", file.display());
+            ensure!(!text.contains(PLACEHOLDER), "{path} still says {PLACEHOLDER}");
         }
         Ok(Self { peer, peers: peers.to_owned() })
     }
