@@ -1,5 +1,6 @@
 //! One incarnation of a replica: a Raft node over a data directory, until it stops or the directory is reset.
 
+mod prepare_key;
 mod prepares;
 
 use std::{
@@ -12,7 +13,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use mantle_types::{Epoch, Error, ErrorCode, GroupId, Result as MantleResult};
+use mantle_types::{Error, ErrorCode, GroupId, Result as MantleResult};
 use openraft::{
     BasicNode, ChangeMembers, Instant as _, ServerState,
     async_runtime::watch::WatchReceiver,
@@ -55,6 +56,7 @@ use crate::{
     settled::Settled,
 };
 
+use prepare_key::PrepareKey;
 use prepares::PrepareQueue;
 
 /// A leader's lease begins with the first answers of a quorum, and ends while none answers. Without a lease openraft refuses
@@ -103,8 +105,8 @@ pub struct Node {
     pub(crate) given: Arc<GivenReadIndexes>,
     pub(crate) stream: StreamProgress,
     pub(crate) settled: Settled,
-    /// The key that signs prepared renames, and the epoch under which it was read from PostgreSQL.
-    pub(crate) prepare_key: Mutex<Option<(Epoch, Vec<u8>)>>,
+    /// The key that signs prepared renames.
+    pub(crate) prepare_key: PrepareKey,
     /// Prepares that wait for the next entry.
     prepares: Mutex<PrepareQueue>,
     /// The membership, by its log index, whose members are known to know the newest rule.
@@ -196,7 +198,7 @@ impl Node {
             given,
             stream: StreamProgress::default(),
             settled: Settled::default(),
-            prepare_key: Mutex::default(),
+            prepare_key: PrepareKey::default(),
             prepares: Mutex::default(),
             ruled: AtomicU64::default(),
             promises,

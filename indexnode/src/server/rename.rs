@@ -54,21 +54,17 @@ async fn prepare(
     Ok(response(&prepared, proof))
 }
 
-/// The key with which the group signs prepared renames; `None` if the database has none yet. Read once per epoch: a restored
-/// database may have another key, and its index is rebuilt under a higher epoch.
+/// The key with which the group signs prepared renames; `None` if the database has none yet.
 async fn prepare_key(node: &Node, database: &Database) -> Result<Option<Vec<u8>>> {
     let epoch = node.state.read().index.epoch();
-    let known = node.prepare_key.lock().clone();
-    if let Some((_, key)) = known.filter(|(of, _)| *of == epoch) {
-        return Ok(Some(key));
-    }
-    let asked = async { database.connect().await?.prepare_key().await };
-    let key = asked.await.map_err(|e| {
-        tracing::warn!(error = format!("{e:#}"), "cannot read the key that renames are signed with");
+    let read = || {
+        let database = database.clone();
+        async move { database.connect().await?.prepare_key().await }
+    };
+    node.prepare_key.get(epoch, read).await.map_err(|error| {
+        tracing::warn!(%error, "cannot read the key that renames are signed with");
         Error::new(ErrorCode::DatabaseUnavailable, "the key that signs renames cannot be read now")
-    })?;
-    *node.prepare_key.lock() = key.clone().map(|key| (epoch, key));
-    Ok(key)
+    })
 }
 
 fn sign(node: &Node, prepare: &Prepare, prepared: &PreparedRename, key: &[u8]) -> Vec<u8> {
