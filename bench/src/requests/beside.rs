@@ -15,7 +15,7 @@ use mantle_types::{Caller, Epoch};
 use tokio::{
     runtime::Builder,
     task::JoinHandle,
-    time::{Instant, interval_at, sleep},
+    time::{Instant, interval_at},
 };
 
 use super::{
@@ -43,15 +43,16 @@ pub const CALLERS: [usize; 2] = [1, 32];
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Other {
     Nothing,
-    /// A program uses the processors as much as the renames do.
+    /// A program uses the processors as much as the renames did beside these lookups.
     Busy,
     Renames,
 }
 
+/// In this order: what the busy program uses is known after the other two.
 const OTHERS: [(Other, &str); 3] = [
     (Other::Nothing, "alone (baseline)"),
-    (Other::Busy, "beside a busy program (baseline)"),
     (Other::Renames, "beside renames"),
+    (Other::Busy, "beside a busy program (baseline)"),
 ];
 
 /// Rate and p99 of a round's lookups.
@@ -60,6 +61,8 @@ struct Found {
     other: Other,
     rate: f64,
     p99_ms: f64,
+    /// Processors that the other work uses.
+    processors: f64,
 }
 
 #[derive(Default)]
@@ -67,8 +70,6 @@ pub struct Beside {
     found: Vec<Found>,
     /// Renames a second beside lookups.
     renames: Vec<f64>,
-    /// Processors that the renames use without lookups.
-    processors: Vec<f64>,
 }
 
 /// Clients that rename at a pace, in a thread of their own: the lookups' callers do not wait for them.
@@ -140,31 +141,43 @@ impl Beside {
         for client in 0..CLIENTS {
             api.mkdir(connection, &format!("{parent}/{client}-d")).await?;
         }
-        let processors = used_by_renames(api, stack, &parent, period).await?;
-        self.processors.push(processors);
         let caller = Caller { uid: 0, gids: Vec::new() };
         let query = |number| Query::new(NS, format!("{parent}/hit{number}").split('/'), caller.clone());
         let queries: Vec<_> = (0..LOOKED_UP).map(query).collect();
         let ask = |client: usize, number: usize| ask(index, &queries[(client * 7 + number) % LOOKED_UP]);
-        for (callers, (other, _)) in CALLERS.into_iter().flat_map(|callers| OTHERS.map(|other| (callers, other))) {
-            let busy = (other == Other::Busy).then(|| busy::start(processors)).transpose()?;
-            let renaming = (other == Other::Renames).then(|| Renaming::start(stack, &parent));
-            let (rate, sample) = run_clients(callers, period, ask).await?;
-            self.found.push(Found { callers, other, rate, p99_ms: sample.p99_ms() });
-            if let Some(mut busy) = busy {
-                busy.kill().await?;
-            }
-            if let Some(renaming) = renaming {
-                self.renames.push(renaming.end().await?);
+        for callers in CALLERS {
+            // Processor time of one of these lookups, and what the renames used beside them.
+            let (mut lookup, mut processors) = (0.0, 0.0);
+            for (other, _) in OTHERS {
+                let busy = (other == Other::Busy).then(|| busy::start(processors)).transpose()?;
+                let renaming = (other == Other::Renames).then(|| Renaming::start(stack, &parent));
+                let clock = Clock::start(api.servers)?;
+                let (rate, sample) = run_clients(callers, period, ask).await?;
+                let used = clock.each(sample.len(), None)?.iter().map(|(_, micros)| micros / 1e6).sum::<f64>();
+                match other {
+                    Other::Nothing => lookup = used,
+                    Other::Renames => processors = ((used - lookup) * rate).max(0.0),
+                    Other::Busy => {}
+                }
+                self.found.push(Found { callers, other, rate, p99_ms: sample.p99_ms(), processors });
+                if let Some(mut busy) = busy {
+                    busy.kill().await?;
+                }
+                if let Some(renaming) = renaming {
+                    self.renames.push(renaming.end().await?);
+                }
             }
         }
         Ok(())
     }
 
     fn medians(&self, callers: usize, other: Other) -> [f64; 2] {
-        let found = || self.found.iter().filter(move |found| (found.callers, found.other) == (callers, other));
-        let of = |figure: fn(&Found) -> f64| median(&found().map(figure).collect::<Vec<_>>());
-        [of(|found| found.rate), of(|found| found.p99_ms)]
+        [self.median(callers, other, |found| found.rate), self.median(callers, other, |found| found.p99_ms)]
+    }
+
+    fn median(&self, callers: usize, other: Other, figure: fn(&Found) -> f64) -> f64 {
+        let found = self.found.iter().filter(|found| (found.callers, found.other) == (callers, other));
+        median(&found.map(figure).collect::<Vec<_>>())
     }
 
     /// Rate and p99 beside renames, as ratios to those beside something else.
@@ -176,16 +189,20 @@ impl Beside {
 
     pub fn show(&self, report: &mut Report) {
         report.heading("Lookups beside renames");
+        let used_beside = CALLERS.map(|callers| self.median(callers, Other::Renames, |found| found.processors));
         report.paragraph(&format!(
             "Callers ask the index by RPC for directories of ten levels. Meanwhile {CLIENTS} clients, in a thread of \
              their own, rename other directories of the same parent over REST, {} a second (wanted: {}), evenly in time. \
-             Without lookups these renames use {} processors, clients included. The busy program uses as much in pieces of \
-             {} ms, and renames nothing: what lookups lose beside it, they lose to the processors. What they lose beside \
-             renames and not beside the program, they lose to locks and changes. One caller leaves the processors time; \
-             {} callers use them up, so that every other work takes from their rate.",
+             The busy program renames nothing. It uses as many processors as the renames and their clients did beside the \
+             same callers: {} beside one, {} beside {} (all that was used, less what as many lookups use alone), in pieces \
+             of {} ms. What lookups lose beside it, they lose to the processors. What they lose beside renames and not \
+             beside the program, they lose to locks and changes. One caller leaves the processors time; {} callers use \
+             them up, so that every other work takes from their rate.",
             count(median(&self.renames).round() as u64),
             count(RENAMES.into()),
-            short(median(&self.processors)),
+            short(used_beside[0]),
+            short(used_beside[1]),
+            CALLERS[1],
             short(busy::PIECE.as_secs_f64() * 1e3),
             CALLERS[1],
         ));
@@ -202,16 +219,6 @@ impl Beside {
         }
         report.table("callers | lookups | lookups/s | p99 ms", &rows);
     }
-}
-
-/// Processors that renames at that pace use, with their clients.
-async fn used_by_renames(api: &Api<'_>, stack: &Stack, parent: &str, period: Duration) -> Result<f64> {
-    let renaming = Renaming::start(stack, parent);
-    let (clock, started) = (Clock::start(api.servers)?, Instant::now());
-    sleep(period).await;
-    let (used, elapsed) = (clock.each(1, None)?, started.elapsed());
-    renaming.end().await?;
-    Ok(used.iter().map(|(_, micros)| micros / 1e6).sum::<f64>() / elapsed.as_secs_f64())
 }
 
 async fn ask(index: &IndexClient, query: &Query) -> Result<()> {
