@@ -60,7 +60,8 @@ mod tests {
     async fn callers_at_once_share_a_read_of_their_epoch() {
         let (key, reads, answer) = (PrepareKey::default(), AtomicUsize::new(0), Arc::new(Notify::new()));
         let get = |epoch: u64| {
-            key.get(Epoch(epoch), || {
+            let (reads, answer) = (&reads, &answer);
+            key.get(Epoch(epoch), move || {
                 reads.fetch_add(1, Ordering::SeqCst);
                 let answer = answer.clone();
                 async move {
