@@ -166,9 +166,9 @@ impl Lane {
     }
 }
 
-/// The blocks are given back before the result is seen, if nobody waits for it.
+/// The job's hold on its blocks ends before the result is seen: a put that has ended then leaves nothing behind.
 fn report(job: Job, result: Result<()>) {
     let Job { done, reserved, .. } = job;
-    let _ = done.send(result);
     drop(reserved);
+    let _ = done.send(result);
 }

@@ -53,6 +53,13 @@ impl Default for Options {
     }
 }
 
+/// Where a part of a put goes: a volume, blocks of it, and the epochs under which their segments are leased.
+struct Room {
+    mounted: Arc<Mounted>,
+    extents: Vec<Extent>,
+    epochs: Vec<(SegmentId, u64)>,
+}
+
 /// Time since some moment; it only goes on.
 type Clock = Box<dyn Fn() -> Duration + Send + Sync>;
 
@@ -250,7 +257,7 @@ impl Store {
     }
 
     /// Allocates from the volume with the fewest waiting writes; of equals, from that with most room.
-    fn allocate(&self, bytes: u64, generation: Generation) -> Result<(Arc<Mounted>, Vec<Extent>)> {
+    fn allocate(&self, bytes: u64, generation: Generation) -> Result<Room> {
         let volumes = self.0.volumes.read();
         let writable = volumes.values().filter(|mounted| !mounted.volume.is_read_only());
         let mut candidates: Vec<_> = writable
@@ -266,8 +273,12 @@ impl Store {
         };
         let now = (self.0.clock)();
         let allocate = |mounted: &Arc<Mounted>| {
-            let extents = mounted.allocator.lock().allocate(bytes, generation, now)?;
-            Ok((mounted.clone(), extents))
+            let mut allocator = mounted.allocator.lock();
+            let extents = allocator.allocate(bytes, generation, now)?;
+            // Before the lock ends: who leases a segment anew raises its epoch.
+            let epoch = |extent: &Extent| Some((extent.segment, allocator.epoch(extent.segment.number)?));
+            let epochs = extents.iter().filter_map(epoch).collect();
+            Ok(Room { mounted: mounted.clone(), extents, epochs })
         };
         for (.., mounted) in &candidates[..candidates.len() - 1] {
             match allocate(mounted) {

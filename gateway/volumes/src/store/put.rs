@@ -10,7 +10,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::{Mounted, Store};
+use super::{Mounted, Room, Store};
 #[cfg(test)]
 use crate::tests::mutation::{self, Mutation};
 use crate::{
@@ -208,7 +208,7 @@ impl Writer {
     fn plan(&mut self) -> Result<()> {
         let rest = self.new.size.map_or(self.gathered_bytes, |size| size - self.allocated);
         let mut bytes = rest.min(EXTENT_BYTES_MAX.into());
-        let (mounted, extents) = loop {
+        let Room { mounted, extents, epochs } = loop {
             match self.store.allocate(bytes, self.new.generation) {
                 // No volume has so much: a part of it, and the rest elsewhere.
                 Err(Error::Full { .. }) if bytes > UNIT_BYTES as u64 => {
@@ -218,14 +218,11 @@ impl Writer {
             }
         };
         self.allocated += bytes;
-        let generation = self.new.generation;
-        {
-            let allocator = mounted.allocator.lock();
-            for extent in &extents {
-                // A segment that is not leased any more: its epoch was raised, and 0 is none.
-                self.leases.insert(extent.segment, allocator.epoch(extent.segment.number).unwrap_or(0));
-            }
+        for (segment, epoch) in epochs {
+            // The first: if the segment was leased anew meanwhile, the put's first blocks are of the old lease.
+            self.leases.entry(segment).or_insert(epoch);
         }
+        let generation = self.new.generation;
         let written = extents.iter().map(|extent| (*extent, generation)).collect();
         let reserved = Arc::new(Reserved { mounted, written, fate: Mutex::new(Fate::Free) });
         self.planned.extend(extents.into_iter().map(|extent| (extent, reserved.clone())));

@@ -139,6 +139,23 @@ async fn an_object_goes_over_volumes_and_a_full_store_refuses() {
     let _ = put(store, 7, 4_900_000, 300_000, Some(4_900_000)).await.unwrap();
 }
 
+/// A segment is leased anew in the middle of a put. The put names the epoch before, so the transaction refuses it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_put_names_the_epoch_of_its_first_blocks() {
+    let fixture = Fixture::new(1, 4096, 1 << 20, Options::default());
+    let mut writer = fixture.store.writer(NewBytes { generation: generation(1), object: 1, size: None });
+    let piece = Bytes::from(vec![1; 32 << 10]);
+    writer.write(piece.clone()).await.unwrap();
+    for number in 0..2 {
+        fixture.store.lease(SegmentId { volume: VolumeId(1), number }, 8, []).unwrap();
+    }
+    writer.write(piece).await.unwrap();
+    let stored = writer.finish().await.unwrap();
+    let segments: Vec<_> = stored.locator.extents.iter().map(|extent| extent.segment).collect();
+    assert!(segments.len() > 1 && segments.iter().all(|segment| *segment == segments[0]));
+    assert_eq!(stored.leases[&segments[0]], 7);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn announced_sizes_are_kept() {
     let fixture = Fixture::new(1, 4096, 1 << 20, Options::default());
