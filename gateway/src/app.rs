@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context;
 use futures::future::OptionFuture;
 use mantle_tls::{Live, PostgresConnector, Tls};
-use mantle_types::{Caller, NamespaceId, Permission, request::derive_request_id};
+use mantle_types::{Caller, NamespaceId, Permission, Result, request::derive_request_id};
+use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use crate::{
@@ -33,6 +34,7 @@ pub struct Gateway {
     pub ids: Arc<Ids>,
     pub key_sizes: KeySizes,
     pub limits: Limits,
+    cluster: OnceCell<Uuid>,
     tls: Option<Tls>,
     connector: PostgresConnector,
 }
@@ -46,7 +48,8 @@ impl Gateway {
         let store = Arc::new(Store::new(&config.postgres, connector.clone(), "mantle-gateway", wait)?);
         Ok(Self {
             index: Arc::new(Index::new(config, store.clone(), tls.clone())?),
-            data: DataStore::open(&config.data_dir)?,
+            data: DataStore::open(config)?,
+            cluster: OnceCell::new(),
             ids: Arc::new(Ids::new(store.clone(), config.owner_name.clone(), config.limits.id_block)),
             key_sizes: KeySizes::default(),
             store,
@@ -58,6 +61,11 @@ impl Gateway {
 }
 
 impl Gateway {
+    /// The identity of the metadata database, with which stores mark its bytes. It never changes, so it is read once.
+    pub async fn cluster(&self) -> Result<Uuid> {
+        self.cluster.get_or_try_init(|| self.store.cluster_id()).await.copied()
+    }
+
     /// Reads certificates again when they change. Never returns.
     pub async fn watch_certificates(&self) {
         let index = OptionFuture::from(self.tls.clone().map(Tls::watch));

@@ -1,8 +1,7 @@
-//! Authenticates callers by bearer token or S3 access key, from the credentials file. The file is read once, at start,
-//! and refused if group or others may read it. Tokens are compared by SHA-256, so that the time of a lookup reveals
-//! nothing about a token.
+//! Authenticates callers by bearer token or S3 access key, from the credentials file, which is read once, at start. Tokens
+//! are compared by SHA-256, so that the time of a lookup reveals nothing about a token.
 
-use std::{collections::HashMap, os::unix::fs::PermissionsExt, path::Path};
+use std::{collections::HashMap, path::Path};
 
 use anyhow::{Context, ensure};
 use mantle_types::{Caller, Error, ErrorCode, Result};
@@ -13,6 +12,8 @@ use s3s::{
 };
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
+
+use crate::secret_file;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -41,19 +42,11 @@ pub struct Credentials {
 impl Credentials {
     /// Reads the file; it must be unreadable to group and others.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
-        let shown = path.display();
-        let mode = std::fs::metadata(path).with_context(|| format!("cannot read {shown}"))?.permissions().mode();
-        ensure!(mode & 0o077 == 0, "{shown} holds secrets and must have mode 0600, not {:04o}", mode & 0o7777);
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
-        // The parser's error quotes the line, which may hold a secret. Report only its position.
-        Self::parse(&text).with_context(|| format!("{shown} is not a valid credentials file"))
+        Self::of(secret_file::read(path)?)
+            .with_context(|| format!("{} is not a valid credentials file", path.display()))
     }
 
-    fn parse(text: &str) -> anyhow::Result<Self> {
-        let file: File = toml::from_str(text).map_err(|e| match e.span() {
-            Some(span) => anyhow::anyhow!("{} (at byte {})", e.message(), span.start),
-            None => anyhow::anyhow!("{}", e.message()),
-        })?;
+    fn of(file: File) -> anyhow::Result<Self> {
         let (mut keys, mut tokens) = (HashMap::new(), HashMap::new());
         for entry in file.credential {
             ensure!(
@@ -117,9 +110,13 @@ mod tests {
     const FILE: &str =
         "[[credential]]\naccess_key = \"AK\"\nsecret_key = \"SK\"\ntoken = \"TK\"\nuid = 7\ngids = [20, 21]\n";
 
+    fn parse(text: &str) -> anyhow::Result<Credentials> {
+        secret_file::parse(text).and_then(Credentials::of)
+    }
+
     #[test]
     fn tokens_and_keys_name_the_caller() {
-        let credentials = Credentials::parse(FILE).unwrap();
+        let credentials = parse(FILE).unwrap();
         let caller = Caller { uid: 7, gids: vec![20, 21] };
         assert_eq!(credentials.by_access_key("AK").unwrap(), caller);
         assert_eq!(credentials.by_authorization(Some("Bearer TK")).unwrap(), caller);
@@ -131,18 +128,8 @@ mod tests {
 
     #[test]
     fn bad_files_are_refused_without_quoting_them() {
-        assert!(Credentials::parse(&format!("{FILE}{FILE}")).is_err());
-        let Err(error) = Credentials::parse("[[credential]]\nsecret_key = \"hush") else { panic!("accepted") };
+        assert!(parse(&format!("{FILE}{FILE}")).is_err());
+        let Err(error) = parse("[[credential]]\nsecret_key = \"hush") else { panic!("accepted") };
         assert!(!format!("{error:#}").contains("hush"), "{error:#}");
-    }
-
-    #[test]
-    fn a_readable_file_is_refused() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), FILE).unwrap();
-        for (mode, accepted) in [(0o644, false), (0o600, true)] {
-            std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
-            assert_eq!(Credentials::read(file.path()).is_ok(), accepted);
-        }
     }
 }

@@ -2,18 +2,25 @@
 //! file that `--check-config` accepts also starts. A name ends in its unit: milliseconds or bytes.
 
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
     num::NonZero,
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use mantle_tls::{Https, PostgresTls, TlsSettings, check_database, is_loopback};
 use mantle_types::limits::BATCH_LATCHES_MAX;
 use serde::Deserialize;
 
 /// Most elements of a batch: each takes up to two latches, its directory's and its name's.
 const COALESCED_ELEMENTS_MAX: usize = BATCH_LATCHES_MAX / 2;
+/// The name of the store that is a folder of files.
+pub(crate) const FILES: &str = "files";
+/// Names of stores that are no buckets, now or later.
+const RESERVED: [&str; 2] = [FILES, "volumes"];
+/// Longest name of a bucket: it is in every locator.
+const BUCKET_NAME_BYTES_MAX: usize = 32;
 /// More threads would only wake each other.
 const THREADS_MAX: usize = 1024;
 
@@ -33,8 +40,16 @@ pub struct Config {
     /// a proxy that ends TLS on a network of its own.
     #[serde(default)]
     pub plain_http: bool,
-    /// The file system's directory for the objects' bytes.
-    pub data_dir: PathBuf,
+    /// A folder for the objects' bytes, one file an object. Gateways that use it have to see the same folder.
+    #[serde(default)]
+    pub data_dir: Option<PathBuf>,
+    /// Buckets of other object stores for the objects' bytes, by names of lower-case letters, digits and hyphens. The rows of
+    /// objects keep a bucket's name: do not change it while it holds bytes.
+    #[serde(default)]
+    pub buckets: BTreeMap<String, Bucket>,
+    /// The store that takes the bytes of new objects: `files` (`data_dir`) or the name of a bucket. Needed if there are several.
+    #[serde(default)]
+    pub new_bytes: Option<String>,
     /// Domains below which buckets are hosts (`bucket.s3.example`). A request to any other host than these, an address,
     /// `localhost`, the machine's own name and `path_style_hosts` is refused.
     #[serde(default)]
@@ -66,6 +81,25 @@ pub struct Config {
     /// Named limits.
     #[serde(default)]
     pub limits: Limits,
+}
+
+/// A bucket of S3, Google Cloud Storage or Azure, or of a service that speaks one of their protocols.
+#[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Bucket {
+    /// `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`.
+    pub url: String,
+    /// Options of the client, by the names of the crate `object_store`: `aws_region`, `aws_endpoint`, `aws_allow_http`,
+    /// `azure_storage_account_name`, … Without keys, an instance's own identity is used.
+    #[serde(default)]
+    pub options: BTreeMap<String, String>,
+    /// A TOML file of further options, which are secret, such as `aws_secret_access_key`; mode 0600.
+    #[serde(default)]
+    pub secrets_file: Option<PathBuf>,
+    /// Certificates of authorities (PEM) that the bucket's certificate is checked by, in place of the system's.
+    #[serde(default)]
+    pub ca_file: Option<PathBuf>,
 }
 
 /// How to reach PostgreSQL; PgBouncer in transaction mode is expected between.
@@ -231,9 +265,39 @@ impl Config {
         check_database(&postgres.host, postgres.port, postgres.tls.as_ref(), postgres.plain)
     }
 
+    /// The store that takes the bytes of new objects.
+    pub(crate) fn new_bytes(&self) -> anyhow::Result<&str> {
+        let files = self.data_dir.iter().map(|_| FILES);
+        let names: Vec<&str> = files.chain(self.buckets.keys().map(String::as_str)).collect();
+        match (self.new_bytes.as_deref(), names.as_slice()) {
+            (Some(chosen), names) => {
+                ensure!(names.contains(&chosen), "new_bytes: there is no store `{chosen}`, only: {}", names.join(", "));
+                Ok(chosen)
+            }
+            (None, [only]) => Ok(only),
+            (None, []) => {
+                bail!("there is no store for the objects' bytes: set data_dir, or add a bucket ([buckets.NAME])")
+            }
+            (None, names) => bail!("new_bytes is missing: it says which store takes new bytes: {}", names.join(", ")),
+        }
+    }
+
+    fn check_stores(&self) -> anyhow::Result<()> {
+        for name in self.buckets.keys() {
+            let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+            ensure!(
+                (1..=BUCKET_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain),
+                "buckets: `{name}` is no name: 1 to {BUCKET_NAME_BYTES_MAX} lower-case letters, digits and hyphens are"
+            );
+            ensure!(!RESERVED.contains(&name.as_str()), "buckets: the name `{name}` is reserved");
+        }
+        self.new_bytes().map(drop)
+    }
+
     fn check(&self) -> anyhow::Result<()> {
         let limits = &self.limits;
         self.check_addresses()?;
+        self.check_stores()?;
         ensure!(!self.index.replicas.is_empty(), "index.replicas is empty");
         ensure!(self.postgres.pool_size > 0, "postgres.pool_size must be at least 1");
         ensure!(self.postgres.batches_in_flight_max > 0, "postgres.batches_in_flight_max must be at least 1");
@@ -301,6 +365,25 @@ mod tests {
     fn relations_are_checked() {
         assert!(Config::parse(&format!("{MINIMAL}\n[limits]\norphan_grace_ms = 1000")).is_err());
         assert!(Config::parse(&MINIMAL.replace("[\"127.0.0.1:1\"]", "[]")).is_err());
+    }
+
+    #[test]
+    fn the_store_of_new_bytes_is_never_guessed() {
+        let with = |stores: &str| Config::parse(&MINIMAL.replace("data_dir = \"data\"", stores));
+        let bucket = |name: &str| format!("buckets.{name}.url = \"s3://b/p\"");
+        let chosen = |stores: &str| with(stores).map(|config| config.new_bytes().unwrap().to_owned()).ok();
+        assert_eq!(chosen("data_dir = \"data\"").as_deref(), Some("files"));
+        assert_eq!(chosen(&bucket("main")).as_deref(), Some("main"));
+        assert_eq!(chosen(""), None);
+        let both = format!("data_dir = \"data\"\n{}", bucket("main"));
+        assert_eq!(chosen(&both), None);
+        for name in ["files", "main"] {
+            assert_eq!(chosen(&format!("{both}\nnew_bytes = \"{name}\"")).as_deref(), Some(name));
+        }
+        assert_eq!(chosen(&format!("{both}\nnew_bytes = \"other\"")), None);
+        for name in ["files", "volumes", "Main", "a_b", "\"\"", "\"a/b\""] {
+            assert_eq!(chosen(&bucket(name)), None, "{name}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@
 //! - `disconnect`: client disconnects
 //! - `hash`: the hash of a request
 //! - `metric_table`: names and meanings of the metrics
+//! - `secret_file`: files that only their owner may read
 
 mod app;
 mod auth;
@@ -31,6 +32,7 @@ mod key_sizes;
 mod listing;
 mod metric_table;
 mod ops;
+mod secret_file;
 mod store;
 
 #[cfg(fuzzing)]

@@ -1,59 +1,87 @@
-//! The objects' bytes: files in a local directory. Large ones are written, and all are listed and removed, through
-//! `object_store`; it would take four blocking threads in turn to read a small one, so reading is in `read`. Invariant:
-//! bytes are durable before metadata names them, and are removed only when no metadata names them any more. A locator is
-//! used once, so bytes are never overwritten.
+//! The objects' bytes. There are several kinds of stores; a locator says which one has the bytes, and the configuration says
+//! which one takes new ones. Invariant: bytes are durable before metadata names them, and are removed only when no metadata names
+//! them any more. A locator is used once, so bytes are never overwritten.
+//!
+//! - `files`: a local folder, one file an object
+//! - `bucket`: a bucket of another object store
+//! - `body`: what a client sends
+//! - `content`: what a client is sent
+//! - `digest`: announced and kept digests
+//! - `failure`: what can go wrong
 
+mod body;
+mod bucket;
+mod content;
 mod digest;
-mod read;
-mod staged;
-mod write;
+mod failure;
+mod files;
 
 use std::{
-    io,
+    collections::BTreeMap,
     ops::Range,
-    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
-use bytes::{Bytes, BytesMut};
-use futures::{Stream, StreamExt, TryStreamExt, stream::BoxStream};
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use futures::{Stream, StreamExt, stream, stream::BoxStream};
 use mantle_types::{ErrorCode, Result};
-use object_store::{MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload, local::LocalFileSystem};
-use tokio::task::spawn_blocking;
+use object_store::path::Path as Key;
 use uuid::Uuid;
 
+use self::{body::Body, bucket::BucketStore, files::FileStore};
 pub use self::{
+    content::Content,
     digest::{
         Algorithm, Checksum, ChecksumKind, Checksums, Expected, KEPT_AS, Mismatch, OWN_CHECKSUM, Trailer,
         checksum_of_parts, etag_of_parts, has_own_checksum,
     },
-    read::Content,
+    failure::UploadError,
 };
+use crate::config::{Config, FILES};
 
-/// Larger objects are written in pieces of this size.
-const PIECE_BYTES: usize = 1 << 20;
-/// First component of every locator.
-const OBJECTS: &str = "objects";
-
-/// A clone is the same store.
+/// All stores. A clone is the same stores.
 #[derive(Clone)]
-pub struct DataStore {
-    folder: PathBuf,
-    store: Arc<dyn ObjectStore>,
+pub struct DataStore(Arc<Stores>);
+
+struct Stores {
+    files: Option<FileStore>,
+    buckets: BTreeMap<String, BucketStore>,
+    new: Kind,
+}
+
+/// Which store takes new bytes.
+enum Kind {
+    Files(FileStore),
+    Bucket(BucketStore),
+}
+
+/// Where a locator leads.
+enum Place<'a> {
+    File(&'a FileStore, Key),
+    Bucket(&'a BucketStore, Key),
 }
 
 /// Bytes that are durable but that no metadata names yet.
 #[derive(Clone, Debug)]
 pub struct Stored {
-    /// Path relative to the data directory.
+    /// What metadata keeps of them: a text that begins with the kind of store.
     pub locator: String,
     pub size: u64,
     pub checksums: Checksums,
     pub written: Written,
 }
 
-/// When bytes were last written: no later than the file's time of modification, by which the sweeper judges their age.
+/// Bytes in a store, and when they were written.
+#[derive(Clone, Debug)]
+pub struct OldBytes {
+    pub locator: String,
+    pub written: DateTime<Utc>,
+}
+
+/// When bytes were last written: no later than the time that their store tells, by which the sweeper judges their age.
 #[derive(Clone, Copy, Debug)]
 pub struct Written {
     steady: Instant,
@@ -71,140 +99,79 @@ impl Written {
     }
 }
 
-#[derive(Debug)]
-pub enum UploadError {
-    TooLarge,
-    /// The client's stream broke, or failed verification.
-    Body(Box<dyn std::error::Error + Send + Sync>),
-    /// The bytes do not match an announced digest.
-    Mismatch(Mismatch),
-    /// The file system failed, or a use case refused.
-    Store(mantle_types::Error),
-}
-
-impl From<object_store::Error> for UploadError {
-    fn from(cause: object_store::Error) -> Self {
-        Self::Store(failed(&cause))
-    }
-}
-
-impl From<io::Error> for UploadError {
-    fn from(cause: io::Error) -> Self {
-        Self::Store(failed(&cause))
-    }
-}
-
-fn failed(cause: &(dyn std::error::Error + 'static)) -> mantle_types::Error {
-    if is_full(cause) {
-        tracing::warn!(cause, "the data store is full");
-        return ErrorCode::StorageFull.into();
-    }
-    tracing::error!(cause, "the data store failed");
-    ErrorCode::Internal.into()
-}
-
-/// Whether a write failed for want of space, or of the space that this user may take.
-fn is_full(cause: &(dyn std::error::Error + 'static)) -> bool {
-    use io::{Error, ErrorKind};
-    let mut kinds = anyhow::Chain::new(cause).filter_map(|cause| cause.downcast_ref::<Error>().map(Error::kind));
-    kinds.any(|kind| matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
-}
-
-fn path_of(locator: &str) -> Result<object_store::path::Path> {
-    object_store::path::Path::parse(locator).map_err(|cause| {
-        tracing::error!(locator, %cause, "a locator is not a path");
-        ErrorCode::Internal.into()
-    })
-}
-
-/// The subdirectory is random, and names in it ascend. PostgreSQL has an index of locators: a random name would change
-/// an index page that no other write has changed since the last checkpoint, and the whole page would go into the WAL.
-fn new_locator() -> String {
-    let id = Uuid::now_v7().simple().to_string();
-    format!("{OBJECTS}/{}/{id}", &id[id.len() - 2..])
-}
-
 impl DataStore {
-    /// Opens a directory, or creates it. Writes are flushed to the disk before they return.
-    pub fn open(folder: &Path) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(folder)?;
-        let store = Arc::new(LocalFileSystem::new_with_prefix(folder)?.with_fsync(true));
-        Ok(Self { folder: folder.to_owned(), store })
+    /// Opens the stores of a configuration. Buckets are reached at the first call.
+    pub fn open(config: &Config) -> anyhow::Result<Self> {
+        let files = config.data_dir.as_deref().map(FileStore::open).transpose().context("data_dir")?;
+        let open = |(name, settings)| BucketStore::open(name, settings).with_context(|| format!("buckets.{name}"));
+        let named = config.buckets.iter().map(|(name, settings)| Ok((name.clone(), open((name, settings))?)));
+        let buckets = named.collect::<anyhow::Result<BTreeMap<_, _>>>()?;
+        let name = config.new_bytes()?;
+        let new = match (name, &files, buckets.get(name)) {
+            (FILES, Some(files), _) => Kind::Files(files.clone()),
+            (_, _, Some(bucket)) => Kind::Bucket(bucket.clone()),
+            _ => bail!("new_bytes: there is no store `{name}`"),
+        };
+        Ok(Self(Arc::new(Stores { files, buckets, new })))
+    }
+
+    /// Whether any store marks bytes with the identity of the cluster.
+    pub fn marks_bytes(&self) -> bool {
+        !self.0.buckets.is_empty()
+    }
+
+    fn place(&self, locator: &str) -> Result<Place<'_>> {
+        let place = match (&self.0.files, FileStore::key_of(locator), bucket::parse(locator)) {
+            (Some(files), Some(key), _) => Some(Place::File(files, key)),
+            (_, _, Some((name, key))) => self.0.buckets.get(name).map(|bucket| Place::Bucket(bucket, key)),
+            _ => None,
+        };
+        place.ok_or_else(|| {
+            tracing::error!(locator, "a locator names no store of this gateway's configuration");
+            ErrorCode::Internal.into()
+        })
     }
 
     /// Stores a client's stream and checks it against the announced digests. On an error no bytes remain.
-    pub async fn put<S, E>(&self, mut body: S, size_max: u64, expected: Expected) -> Result<Stored, UploadError>
+    pub async fn put<S, E>(
+        &self,
+        cluster: Uuid,
+        stream: S,
+        size_max: u64,
+        expected: Expected,
+    ) -> Result<Stored, UploadError>
     where
         S: Stream<Item = Result<Bytes, E>> + Unpin,
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let locator = new_locator();
-        let path = path_of(&locator).map_err(UploadError::Store)?;
-        let mut hashers = expected.hashers();
-        let mut size = 0u64;
-        let mut written = Written::now();
-        let mut piece = BytesMut::new();
-        let mut upload: Option<Box<dyn MultipartUpload>> = None;
-        let received: Result<(), UploadError> = async {
-            while let Some(chunk) = body.next().await {
-                let chunk = chunk.map_err(|e| UploadError::Body(e.into()))?;
-                size += chunk.len() as u64;
-                if size > size_max {
-                    return Err(UploadError::TooLarge);
-                }
-                hashers.update(&chunk);
-                piece.extend_from_slice(&chunk);
-                if piece.len() >= PIECE_BYTES {
-                    let parts = match &mut upload {
-                        Some(parts) => parts,
-                        none => none.insert(self.store.put_multipart(&path).await?),
-                    };
-                    written = Written::now();
-                    parts.put_part(PutPayload::from(piece.split().freeze())).await?;
-                }
-            }
-            Ok(())
+        let mut body = Body::new(stream, size_max, expected);
+        match &self.0.new {
+            Kind::Files(files) => files.put(&mut body).await,
+            Kind::Bucket(bucket) => bucket.put(cluster, &mut body).await,
         }
-        .await;
-        let checked = received.and_then(|()| expected.check(hashers).map_err(UploadError::Mismatch));
-        match (&checked, upload) {
-            (Ok(_), Some(mut parts)) => {
-                if !piece.is_empty() {
-                    written = Written::now();
-                    parts.put_part(PutPayload::from(piece.freeze())).await?;
-                }
-                parts.complete().await?;
-            }
-            (Ok(_), None) => {
-                written = Written::now();
-                let path = self.file_of(&path);
-                let done = spawn_blocking(move || write::write_new(&path, &piece)).await;
-                done.unwrap_or_else(|panic| Err(io::Error::other(panic)))?;
-            }
-            (Err(_), Some(mut parts)) => {
-                if let Err(cause) = parts.abort().await {
-                    tracing::debug!(%cause, "an aborted upload is left to the sweeper");
-                }
-            }
-            (Err(_), None) => {}
-        }
-        checked.map(|checksums| Stored { locator, size, checksums, written })
     }
 
-    fn file_of(&self, path: &object_store::path::Path) -> PathBuf {
-        self.folder.join(path.as_ref())
+    /// Removes bytes that certainly no metadata names, and none will. If that fails, the sweeper removes them later.
+    pub async fn discard(&self, stored: &Stored) {
+        self.delete(&stored.locator).await;
     }
 
     /// Reads a range that is not empty; `None` when the bytes are gone. `internal` if they end before the range does.
     pub async fn get(&self, locator: &str, range: Range<u64>) -> Result<Option<Content>> {
-        let path = self.file_of(&path_of(locator)?);
-        read::read(path, range).await.map_err(|cause| failed(&cause))
+        match self.place(locator)? {
+            Place::File(files, key) => files.get(&key, range).await,
+            Place::Bucket(bucket, key) => bucket.get(&key, range).await,
+        }
     }
 
-    /// Removes bytes that no metadata names. If that fails, the sweeper removes them later.
+    /// Removes bytes that no metadata names any more. If that fails, the sweeper removes them later.
     pub async fn delete(&self, locator: &str) {
-        let Ok(path) = path_of(locator) else { return };
-        match self.store.delete(&path).await {
+        let removed = match self.place(locator) {
+            Ok(Place::File(files, key)) => files.delete(&key).await,
+            Ok(Place::Bucket(bucket, key)) => bucket.delete(&key).await,
+            Err(_) => return,
+        };
+        match removed {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
             Err(cause) => tracing::warn!(%cause, locator, "could not remove bytes; the sweeper will"),
         }
@@ -212,16 +179,16 @@ impl DataStore {
 
     /// Removes what uploads left that ended in their middle, if it was last written before then; returns how many files.
     pub async fn remove_unfinished(&self, before: SystemTime) -> Result<u64> {
-        let objects = self.folder.join(OBJECTS);
-        let removed = spawn_blocking(move || staged::remove(&objects, before)).await;
-        removed.unwrap_or_else(|panic| Err(io::Error::other(panic))).map_err(|cause| {
-            tracing::error!(%cause, "cannot remove what unfinished uploads left");
-            ErrorCode::Internal.into()
-        })
+        match &self.0.files {
+            Some(files) => files.remove_unfinished(before).await,
+            None => Ok(0),
+        }
     }
 
-    /// All stored bytes, in no order.
-    pub fn all(&self) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.store.list(Some(&OBJECTS.into())).map_err(|cause| failed(&cause)).boxed()
+    /// All stored bytes of this cluster, in no order.
+    pub fn all(&self, cluster: Uuid) -> BoxStream<'static, Result<OldBytes>> {
+        let files = self.0.files.iter().map(FileStore::all);
+        let buckets = self.0.buckets.values().map(|bucket| bucket.all(cluster));
+        stream::iter(files.chain(buckets).collect::<Vec<_>>()).flatten().boxed()
     }
 }

@@ -1,14 +1,16 @@
-//! Reads an object's bytes. A locator names one file, or the manifest of an upload, whose extents are read one after the
-//! other, a page of them at a time.
+//! Stores and reads an object's bytes. A locator names bytes of a store, or the manifest of an upload, whose extents are read one
+//! after the other, a page of them at a time.
 
 use std::{collections::VecDeque, io, ops::Range, sync::Arc};
 
-use futures::{StreamExt, TryStreamExt, stream};
+use bytes::Bytes;
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use mantle_types::{Error, ErrorCode, Result};
+use uuid::Uuid;
 
 use crate::{
     app::Gateway,
-    data::{Content, DataStore},
+    data::{Content, DataStore, Expected, Stored, UploadError},
     store::{Extent, Store, UploadId},
 };
 
@@ -16,6 +18,21 @@ use crate::{
 const PAGE_EXTENTS: usize = 1000;
 
 impl Gateway {
+    /// Makes a client's bytes durable.
+    pub(super) async fn store_bytes<S, E>(&self, body: S, expected: Expected) -> Result<Stored, UploadError>
+    where
+        S: Stream<Item = Result<Bytes, E>> + Unpin,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let cluster = self.mark().await?;
+        self.data.put(cluster, body, self.limits.object_bytes_max, expected).await
+    }
+
+    /// What stores mark bytes with; PostgreSQL is asked only if one of them does.
+    pub(super) async fn mark(&self) -> Result<Uuid> {
+        if self.data.marks_bytes() { self.cluster().await } else { Ok(Uuid::nil()) }
+    }
+
     /// A range of the bytes that a locator names, which is not empty; `None` when they are gone.
     pub(super) async fn read_bytes(&self, locator: &str, range: Range<u64>) -> Result<Option<Content>> {
         let Some(manifest) = UploadId::of_manifest(locator) else { return self.data.get(locator, range).await };

@@ -74,7 +74,7 @@ impl Gateway {
                 Some(reached)
             }
         };
-        let stored = self.data.put(body, self.limits.object_bytes_max, expected).await?;
+        let stored = self.store_bytes(body, expected).await?;
         Ok(Received { stored, reached })
     }
 
@@ -87,12 +87,12 @@ impl Gateway {
         put: PutObject,
         received: Received,
     ) -> Result<()> {
-        let (locator, precondition) = (received.stored.locator.clone(), put.precondition.clone());
-        let answer = self.commit_object(call, namespace, key, put, received).await;
+        let (Received { stored, reached }, precondition) = (received, put.precondition.clone());
+        let answer = self.commit_object(call, namespace, key, put, &stored, reached).await;
         if let Err(error) = &answer
             && !matches!(error.code(), ErrorCode::UnknownOutcome | ErrorCode::AwaitTimeout)
         {
-            self.data.delete(&locator).await;
+            self.data.discard(&stored).await;
         }
         match answer {
             Err(error) => Err(self.explain_failure(call, namespace, key, &precondition, error).await),
@@ -125,9 +125,9 @@ impl Gateway {
         namespace: &str,
         key: &str,
         put: PutObject,
-        received: Received,
+        stored: &Stored,
+        mut reached: Option<Reached>,
     ) -> Result<()> {
-        let Received { stored, mut reached } = received;
         let path = object_path(key)?;
         let Some((name, parents)) = path.split_last() else { return Err(ErrorCode::InvalidArgument.into()) };
         let hash = RequestHash::new("put_object", namespace, key)
@@ -139,7 +139,7 @@ impl Gateway {
             .finish();
         if self.replayed(call, namespace, hash).await?.is_some() {
             // The earlier attempt stored the same bytes under its own locator.
-            self.data.delete(&stored.locator).await;
+            self.data.discard(stored).await;
             return Ok(());
         }
         let mut restarts = Restarts::default();
@@ -147,7 +147,7 @@ impl Gateway {
             let parent = self.make_parents(call, namespace, parents, reached.take()).await?;
             self.check_put(call, &parent.directory, name).await?;
             self.admit_key(parent.directory.ns, &path).await?;
-            let partition = self.before_swept(&stored, parent.directory.leased_partition())?;
+            let partition = self.before_swept(stored, parent.directory.leased_partition())?;
             let claim = call.claim(parent.directory.ns, hash);
             let answer = self
                 .with_new_id(|id| {

@@ -16,13 +16,13 @@ const BATCH_LOCATORS: usize = 1000;
 pub async fn run(gateway: Arc<Gateway>) {
     let mut ticks = tokio::time::interval(Duration::from_millis(gateway.limits.sweep_interval_ms));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    // Skip the first tick, which is immediate: a starting gateway should not read the whole directory.
+    // Skip the first tick, which is immediate: a starting gateway should not list all bytes.
     ticks.tick().await;
     loop {
         ticks.tick().await;
         match sweep(&gateway).await {
-            Ok(removed) => tracing::debug!(removed, "swept the data folder"),
-            Err(error) => tracing::warn!(%error, "could not sweep the data folder; trying again later"),
+            Ok(removed) => tracing::debug!(removed, "swept the stores of bytes"),
+            Err(error) => tracing::warn!(%error, "could not sweep the stores of bytes; trying again later"),
         }
     }
 }
@@ -32,8 +32,9 @@ pub async fn sweep(gateway: &Gateway) -> Result<u64> {
     let before = Utc::now() - Duration::from_millis(gateway.limits.orphan_grace_ms);
     let mut removed = super::uploads::sweep(gateway).await?;
     removed += gateway.data.remove_unfinished(before.into()).await?;
-    let old = gateway.data.all().try_filter(|meta| futures::future::ready(meta.last_modified < before));
-    let mut batches = old.map_ok(|meta| meta.location.to_string()).try_chunks(BATCH_LOCATORS);
+    let all = gateway.data.all(gateway.mark().await?);
+    let old = all.try_filter(|bytes| futures::future::ready(bytes.written < before));
+    let mut batches = old.map_ok(|bytes| bytes.locator).try_chunks(BATCH_LOCATORS);
     while let Some(batch) = batches.next().await {
         let batch = batch.map_err(|e| e.1)?;
         for locator in gateway.store.unused_locators(&batch).await? {

@@ -1,8 +1,9 @@
 //! Reads of entries, listings and totals.
 
-use mantle_types::{DirectoryId, NamespaceId, PartitionId, Permission, Result};
+use mantle_types::{DirectoryId, ErrorCode, NamespaceId, PartitionId, Permission, Result};
 use serde::Serialize;
 use tokio_postgres::types::Type;
+use uuid::Uuid;
 
 use super::{
     Store,
@@ -126,6 +127,12 @@ impl Store {
         let ids: Vec<i64> = directories.iter().map(|id| id.as_i64()).collect();
         let rows = self.query(&sql::DIRECTORIES_BELOW, &[(&ids, Type::INT8_ARRAY)]).await?;
         rows.iter().map(|row| Ok((rows::get::<i64>(row, "id")?.into(), rows::permission(row)?))).collect()
+    }
+
+    /// The identity of the metadata database.
+    pub async fn cluster_id(&self) -> Result<Uuid> {
+        let rows = self.query(&sql::CLUSTER_ID, &[]).await?;
+        rows::get(rows.first().ok_or(ErrorCode::Internal)?, "cluster_id")
     }
 
     /// The locators that no object names.

@@ -163,6 +163,8 @@ statements! {
     /// The same without directories that hold no key.
     LIST_FILLED "list_filled" records "mantle.list_filled($1, $2, $3, $4, $5)";
     LIST_TREE "list_tree" records "mantle.list_tree($1, $2, $4, $3, $5)";
+    /// The identity of the metadata database.
+    CLUSTER_ID "cluster_id" read "SELECT mantle.cluster_id() AS cluster_id";
     /// The locators that no object names.
     UNUSED_LOCATORS "unused_locators" read "SELECT locator FROM mantle.unused_locators($1)";
     /// A directory, and those below it down to a depth. Byte order puts each directory after its ancestors.

@@ -100,6 +100,7 @@ error_table! {
     DatabaseUnavailable "database_unavailable" "MT054" 503 "ServiceUnavailable" SameRequestId "PostgreSQL does not answer, or refused for a passing reason.";
     UnknownGroup "unknown_group" "MT055" 503 "ServiceUnavailable" SameRequestId "The replica asked hosts no replica of the index group.";
     NotServed "not_served" "MT056" 503 "ServiceUnavailable" SameRequestId "The index group asked does not serve the namespace, or not yet: another one does, or is about to.";
+    BytesUnavailable "bytes_unavailable" "MT057" 503 "ServiceUnavailable" SameRequestId "The bucket of the objects' bytes does not answer, or refuses the gateway.";
     Internal "internal" "MT099" 500 "InternalError" No "A fault of the service; its log has the cause.";
 }
 

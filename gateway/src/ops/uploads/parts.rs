@@ -31,7 +31,7 @@ impl Gateway {
         S: Stream<Item = Result<Bytes, E>> + Unpin,
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.data.put(body, self.limits.object_bytes_max, expected).await
+        self.store_bytes(body, expected).await
     }
 
     /// Makes stored bytes a part. If cancelled, it may leave bytes to the sweeper.
@@ -50,7 +50,7 @@ impl Gateway {
             Ok(replaced) => self.delete_all(replaced).await,
             Err(error) => {
                 if error.code() != ErrorCode::UnknownOutcome {
-                    self.data.delete(&stored.locator).await;
+                    self.data.discard(&stored).await;
                 }
                 return Err(error);
             }

@@ -5,41 +5,17 @@
 use std::{fs::File, io, ops::Range, os::unix::fs::FileExt, path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
-use futures::{StreamExt, stream, stream::BoxStream};
+use futures::{StreamExt, stream};
 use rustix::{
     fs::{CWD, Mode, OFlags, ResolveFlags, openat2},
     io::{IoSliceMut, ReadWriteFlags, preadv2},
 };
 use tokio::task::{spawn_blocking, yield_now};
 
+use super::Content;
+
 /// Most bytes of one piece: so much memory a read takes, and so long it may keep others from its thread (some 30 µs).
 const PIECE_BYTES: u64 = 256 << 10;
-
-/// Bytes as they are sent to a client.
-pub type ByteStream = BoxStream<'static, io::Result<Bytes>>;
-
-/// The bytes of a read. The first piece is there already, so that a client learns of a failure instead of getting the
-/// beginning of an answer.
-pub struct Content {
-    pub first: Bytes,
-    /// `None` if the first piece is all.
-    pub rest: Option<ByteStream>,
-}
-
-impl Content {
-    /// No bytes.
-    pub fn empty() -> Self {
-        Self { first: Bytes::new(), rest: None }
-    }
-
-    pub fn into_stream(self) -> ByteStream {
-        let first = stream::once(std::future::ready(Ok(self.first)));
-        match self.rest {
-            Some(rest) => first.chain(rest).boxed(),
-            None => first.boxed(),
-        }
-    }
-}
 
 /// The bytes of a file in a range that is not empty; `None` if there is no such file.
 ///

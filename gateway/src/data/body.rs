@@ -1,0 +1,96 @@
+//! A client's stream of bytes, cut into pieces, counted, and compared with the announced digests.
+
+use bytes::{Bytes, BytesMut};
+use futures::{Stream, StreamExt};
+
+use super::{Checksums, Expected, UploadError, digest::Hashers};
+
+/// What a client sends as the bytes of an object.
+pub(super) struct Body<S> {
+    stream: S,
+    size_max: u64,
+    expected: Expected,
+    hashers: Hashers,
+    size: u64,
+    /// Received, and in no piece yet.
+    waiting: BytesMut,
+}
+
+impl<S, E> Body<S>
+where
+    S: Stream<Item = Result<Bytes, E>> + Unpin,
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    pub(super) fn new(stream: S, size_max: u64, expected: Expected) -> Self {
+        let hashers = expected.hashers();
+        Self { stream, size_max, expected, hashers, size: 0, waiting: BytesMut::new() }
+    }
+
+    /// The next piece: exactly so many bytes, or what is left at the end, which may be nothing.
+    ///
+    /// # Errors
+    /// `TooLarge`, `Body`.
+    pub(super) async fn piece(&mut self, bytes: usize) -> Result<Bytes, UploadError> {
+        while self.waiting.len() < bytes {
+            let Some(chunk) = self.stream.next().await else { break };
+            let chunk = chunk.map_err(|e| UploadError::Body(e.into()))?;
+            self.size += chunk.len() as u64;
+            if self.size > self.size_max {
+                return Err(UploadError::TooLarge);
+            }
+            self.hashers.update(&chunk);
+            self.waiting.extend_from_slice(&chunk);
+        }
+        Ok(self.waiting.split_to(bytes.min(self.waiting.len())).freeze())
+    }
+
+    /// Bytes so far.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The digests of everything. Call it after the last piece.
+    ///
+    /// # Errors
+    /// `Mismatch`.
+    pub(super) fn check(&mut self) -> Result<Checksums, UploadError> {
+        let hashers = std::mem::replace(&mut self.hashers, self.expected.hashers());
+        self.expected.check(hashers).map_err(UploadError::Mismatch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+
+    use super::*;
+
+    fn body(
+        chunks: &[&'static [u8]],
+        size_max: u64,
+    ) -> Body<impl Stream<Item = Result<Bytes, std::io::Error>> + Unpin> {
+        let chunks: Vec<_> = chunks.iter().map(|chunk| Ok(Bytes::from_static(chunk))).collect();
+        Body::new(stream::iter(chunks), size_max, Expected::default())
+    }
+
+    #[tokio::test]
+    async fn pieces_have_the_size_that_was_asked_for() {
+        let mut body = body(&[b"ab", b"cdefg", b"", b"hij"], 10);
+        let mut pieces = Vec::new();
+        loop {
+            let piece = body.piece(4).await.unwrap();
+            if piece.is_empty() {
+                break;
+            }
+            pieces.push(piece);
+        }
+        assert_eq!((pieces, body.size()), (vec!["abcd".into(), "efgh".into(), "ij".into()], 10));
+        assert_eq!(body.check().unwrap().md5, "a925576942e94b2ef57a066101b48876");
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_too_large_is_refused() {
+        assert!(matches!(body(&[b"abc", b"de"], 4).piece(100).await, Err(UploadError::TooLarge)));
+        assert_eq!(body(&[b"abc", b"d"], 4).piece(100).await.unwrap(), "abcd");
+    }
+}
