@@ -68,6 +68,7 @@ def test_a_dump_restores_to_the_same(stack, rest, bucket, s3, restored, tmp_path
             check=True,
         )
         expected = digests(original)
+        identity = original.execute("SELECT mantle.cluster_id()").fetchone()
         load.await_progress(10)
     subprocess.run(
         [programs / "pg_restore", "--exit-on-error", f"--dbname={restored}", str(dump)], env=environment, check=True
@@ -83,6 +84,9 @@ def test_a_dump_restores_to_the_same(stack, rest, bucket, s3, restored, tmp_path
         kept, made = expected.pop("prepare_keys"), found.pop("prepare_keys")
         assert (kept[0], made[0]) == (len(stack.groups), 1) and kept[1] != made[1]
         assert copy.execute("SELECT mantle.make_prepare_keys()").fetchone() == (len(stack.groups) - 1,)
+        # A restored database has an identity of its own, too, and keeps that of the one that was dumped.
+        assert (expected.pop("cluster")[0], found.pop("cluster")[0]) == (1, 2)
+        assert copy.execute("SELECT mantle.cluster_id()").fetchone() == identity
         assert found == expected
         assert found["meta"][0] > 0 and found["requests"][0] > 0 and found["id_blocks"][0] > 0
         assert copy.execute("SELECT epoch FROM mantle.index_group(1)").fetchone() == (0,)

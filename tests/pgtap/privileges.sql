@@ -10,7 +10,7 @@ SELECT mantle.grant_namespace('tap-privileges', 'mantle_analyst') AS x \gset
 -- here.
 CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
     ('mantle_gateway',
-     'abort_upload_delegated admit_move all_uploads assignment_changes compact copy_object copy_part create_namespace
+     'abort_upload_delegated admit_move all_uploads assignment_changes cluster_id compact copy_object copy_part create_namespace
      create_upload_delegated delete_namespace delete_object directories_below dirstat drop_manifest_delegated extents_between fence_request_delegated
      finish_upload_delegated
      hosted_groups lease lineage list list_namespaces list_filled list_parts

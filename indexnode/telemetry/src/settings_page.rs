@@ -20,6 +20,12 @@ fn rows(root: &Value, object: &Value, prefix: &str, page: &mut String) {
             rows(root, target, &format!("{key}."), page);
             continue;
         }
+        // A section for each name.
+        let named = definition(root, &target["additionalProperties"]);
+        if named["properties"].is_object() {
+            rows(root, named, &format!("{key}.NAME."), page);
+            continue;
+        }
         let default = match &property["default"] {
             Value::Null if required.iter().any(|it| it == name) => "required".to_owned(),
             Value::Null => "none".to_owned(),
@@ -76,6 +82,9 @@ fn kind(root: &Value, property: &Value) -> String {
     match &target["type"] {
         _ if target["items"].is_object() => {
             format!("list of {}", kind_name(&definition(root, &target["items"])["type"]))
+        }
+        _ if target["additionalProperties"].is_object() => {
+            format!("table of {}", kind_name(&definition(root, &target["additionalProperties"])["type"]))
         }
         Value::Array(kinds) => kinds.iter().filter(|kind| *kind != "null").map(kind_name).collect(),
         kind => kind_name(kind),
