@@ -3,6 +3,7 @@
 //! bytes are durable before metadata names them, and are removed only when no metadata names them any more. A locator is
 //! used once, so bytes are never overwritten.
 
+mod described;
 mod digest;
 mod read;
 mod staged;
@@ -24,6 +25,7 @@ use tokio::task::spawn_blocking;
 use uuid::Uuid;
 
 pub use self::{
+    described::described_in,
     digest::{
         Algorithm, Checksum, ChecksumKind, Checksums, Expected, KEPT_AS, Mismatch, OWN_CHECKSUM, Trailer,
         checksum_of_parts, etag_of_parts, has_own_checksum,
