@@ -1,4 +1,5 @@
-//! Renders `sql/` into the one block of SQL that [`sql`](src/sql.rs) installs after everything that Rust declares.
+//! Renders `sql/` into the one block of SQL that [`sql`](src/sql.rs) installs after everything that Rust declares, and the
+//! list of an entry's columns for Rust.
 //!
 //! The order of the files: by [`ORDER`], and by name within a directory. A placeholder in braces becomes what a table
 //! says: `{not_empty}` the SQLSTATE of an error, `{KEY_BYTES_MAX}` a limit, `{mkdir.parameters}` a list of a batch
@@ -91,7 +92,16 @@ fn main() -> io::Result<()> {
     }
     installed += &about_functions_in_rust(Path::new("src"))?;
     let block = format!("pgrx::extension_sql!(r##\"\n{installed}\"##, name = \"sql\", finalize);\n");
-    fs::write(directory("OUT_DIR").join("sql.rs"), block)
+    fs::write(directory("OUT_DIR").join("sql.rs"), block)?;
+    fs::write(directory("OUT_DIR").join("entry.rs"), entry_columns())
+}
+
+/// A list, in Rust, of what reads answer of an entry: its name, and the columns of [`LISTS`].
+fn entry_columns() -> String {
+    let (_, entry) = LISTS[0];
+    let names = entry.split(',').map(|column| column.trim().split(' ').next().unwrap_or_default());
+    let literals: Vec<String> = ["name"].into_iter().chain(names).map(|name| format!("c\"{name}\"")).collect();
+    format!("[{}]", literals.join(", "))
 }
 
 /// A file, or the files below a directory with this extension, by name.

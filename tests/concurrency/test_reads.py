@@ -1,6 +1,7 @@
 """mantle.stat, mantle.stat_local, mantle.list and mantle.list_filled exist twice: the fast path in Rust, and the
 fallback in SQL for what it cannot read. Both get the same questions about the same random rows, in the same
-transaction, beside changes of others and of its own, on one node and on Citus. The answers must be the same.
+transaction, beside changes of others and of its own, on one node and on Citus. The answers must be the same. So must
+the pages of mantle.list_local, to the byte, unless it leaves one.
 
 MANTLE_PROPERTY_SEED repeats a run.
 """
@@ -43,6 +44,12 @@ UPDATE = "UPDATE mantle.meta SET mode = %s, user_metadata = NULL WHERE pid = %s 
 DELETE = "DELETE FROM mantle.meta WHERE pid = %s AND name = %s"
 STAT = "SELECT * FROM mantle.{}(%s::{}, %s::bigint[], %s::text[]) ORDER BY ord"
 LIST = "SELECT * FROM mantle.{}(%s::bigint, %s::bigint, %s::text, %s::text, %s::int)"
+LOCAL = (
+    "SELECT ord, code, page FROM mantle.list_local"
+    "(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::int[], %s::boolean[]) ORDER BY ord"
+)
+# Of the binary COPY format: before and after the rows.
+COPY_HEADER, COPY_TRAILER = 19, 2
 
 
 @dataclass
@@ -121,11 +128,28 @@ class Questions:
         )
 
 
+def pages_together(connection: psycopg.Connection, pages: list[tuple]) -> list[tuple]:
+    """What mantle.list_local answers to pages: namespace, directory, start, prefix, limit, filled."""
+    columns = [list(column) for column in zip(*pages, strict=True)] or [[] for _ in range(6)]
+    found = connection.execute(LOCAL, columns).fetchall()
+    assert [row[0] for row in found] == list(range(1, len(pages) + 1))
+    return [row[1:] for row in found]
+
+
+def copied(connection: psycopg.Connection, name: str, page: tuple) -> bytes:
+    """The rows of a page as PostgreSQL copies them."""
+    with (
+        connection.cursor() as cursor,
+        cursor.copy(f"COPY ({LIST.format(name)}) TO STDOUT (FORMAT binary)", page) as copy,
+    ):
+        return b"".join(copy)[COPY_HEADER:-COPY_TRAILER]
+
+
 class Comparison:
     """Asks both functions in one session, and counts how often the fast path answered."""
 
     def __init__(self, place: Place):
-        self.place, self.fast, self.slow = place, 0, 0
+        self.place, self.fast, self.slow, self.together, self.left = place, 0, 0, 0, 0
 
     @contextlib.contextmanager
     def session(self) -> Iterator[psycopg.Connection]:
@@ -173,6 +197,25 @@ class Comparison:
             found, expected = self.both(connection, LIST, (name, f"{name}_fallback"), page)
             if found != expected:
                 problems.append(f"{name}{page}: {found}, expected {expected}")
+        return problems + self.ask_together(connection, questions)
+
+    def ask_together(self, connection: psycopg.Connection, questions: Questions) -> list[str]:
+        """On one node a page is left only if something of it is missing."""
+        r, problems = questions.random, []
+        pages = [(*questions.page(), r.choice((False, True, True, None))) for _ in range(r.choice((0, 1, 1, 2, 8)))]
+        for asked, (code, page) in zip(pages, pages_together(connection, pages), strict=True):
+            ns, pid, _, _, limit, is_filled = asked
+            is_whole = None not in (ns, pid, limit, is_filled)
+            if page is None:
+                self.left += 1
+                is_expected = code is not None or not is_whole or self.place.elsewhere
+                if code not in (None, WRONG_NODE) or not is_expected:
+                    problems.append(f"list_local{asked} is left: {code}")
+                continue
+            self.together += 1
+            expected = copied(connection, "list_filled_fallback" if is_filled else "list_fallback", asked[:5])
+            if not is_whole or code is not None or bytes(page) != expected:
+                problems.append(f"list_local{asked}: {page}, expected {expected}")
         return problems
 
 
@@ -264,12 +307,14 @@ def compare(place: Place, capsys) -> Comparison:
         assert problems == [], f"MANTLE_PROPERTY_SEED={seed}:\n" + "\n".join(problems[:5])
     with capsys.disabled():
         print(f"\nseeds {SEED} to {seed}: {comparison.fast} by the fast path, {comparison.slow} left to the fallback")
+        print(f"pages together: {comparison.together} answered, {comparison.left} left")
     return comparison
 
 
 def test_the_fast_path_answers_what_the_fallback_does(plain, capsys):
     comparison = compare(plain, capsys)
     assert comparison.fast > comparison.slow
+    assert comparison.together > 300
 
 
 def test_the_snapshot_is_the_statements(plain):
@@ -302,11 +347,49 @@ def test_a_listing_hides_only_what_holds_nothing(plain):
             assert found == expected
             return [row[0] for row in found]
 
-        assert (listed(), comparison.slow) == (["empty/", "kept/", "object"], 0)
+        def are_left() -> list[bool]:
+            """Of a filled page and of another, with others."""
+            return [page is None for _, page in pages_together(connection, [(*page, True), (*page, False)])]
+
+        assert (listed(), comparison.slow, are_left()) == (["empty/", "kept/", "object"], 0, [False, False])
         connection.execute("INSERT INTO mantle.prune_queue (pid, seq, id) VALUES (5001, 1, 1)")
-        assert (listed(), comparison.slow) == (["kept/", "object"], 1)
+        assert (listed(), comparison.slow, are_left()) == (["kept/", "object"], 1, [True, False])
         connection.execute("DELETE FROM mantle.meta WHERE pid = 5001 AND name = 'empty/'")
         assert (listed(), comparison.slow) == (["kept/", "object"], 1), "a page without implicit ones is read here"
+        assert are_left() == [False, False]
+
+
+def test_a_page_past_what_is_gone_delays_no_other(plain):
+    """It would pass entries of the PostgreSQL index whose rows nobody sees; an old snapshot keeps them."""
+    pid, other = 5004, 5005
+    insert = (
+        "INSERT INTO mantle.meta (pid, name, ns, id) SELECT {}, 'n' || g, 5000, {} + g FROM generate_series(1, {}) g"
+    )
+    with plain.connect() as connection, plain.connect() as old:
+        connection.execute(insert.format(pid, 1 << 43, 1100))
+        connection.execute(insert.format(other, 1 << 44, 900))
+        old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        old.execute("SELECT count(*) FROM mantle.meta")
+        connection.execute("DELETE FROM mantle.meta WHERE pid IN (%s, %s)", (pid, other))
+        pages = [(5000, of, None, None, 1000, False) for of in (pid, other)]
+        assert pages_together(connection, pages) == [(None, None), (None, b"")]
+        assert connection.execute(LIST.format("list"), pages[0][:5]).fetchall() == []
+        assert len(old.execute(LIST.format("list"), pages[0][:5]).fetchall()) == 1000
+
+
+def test_pages_are_left_that_are_too_large_together(plain):
+    """Thirteen million bytes each, of which five fit."""
+    with plain.connect() as connection, connection.transaction(force_rollback=True):
+        connection.execute(
+            "INSERT INTO mantle.meta (pid, name, ns, id, content_type)"
+            " SELECT 5006, 'n' || g, 5000, %s + g, repeat('x', 1300000) FROM generate_series(1, 10) g",
+            (1 << 45,),
+        )
+        small = (5000, 999, None, None, 1000, False)
+        pages = [small, *[(5000, 5006, None, None, 1000, False)] * 7]
+        found = [page for _, page in pages_together(connection, pages)]
+        assert [page is None for page in found] == [False] + [False] * 5 + [True] * 2
+        assert len(found[5]) > 13_000_000
 
 
 @pytest.fixture(scope="module")
@@ -329,17 +412,21 @@ def test_the_fast_path_answers_what_citus_does(target, capsys):
 
     comparison = compare(Place(connect, spread.ns, *spread.by_worker), capsys)
     assert comparison.fast > 100
+    assert comparison.together > 100
     with spread.coordinator as connection:
         connection.execute("DELETE FROM mantle.meta WHERE id IS NULL OR id >= 1::bigint << 40")
 
 
-# Reads the mode of an object before and after it gets a lock.
+# Reads the mode of an object before and after it gets a lock. In a page, byte 34 is the mode of its first entry: one
+# whose name has one character, and that has neither owner nor group.
 READ_TWICE = """
     DO $$
     DECLARE
         v_query text := 'SELECT string_agg(e.mode::text, '','') FROM (
             SELECT mode FROM mantle.stat({ns}, ARRAY[{pid}]::bigint[], ''{{o}}'')
-            UNION ALL SELECT mode FROM mantle.list({ns}, {pid}, NULL, ''o'', 1)) AS e';
+            UNION ALL SELECT mode FROM mantle.list({ns}, {pid}, NULL, ''o'', 1)
+            UNION ALL SELECT get_byte(page, 34) FROM mantle.list_local(
+                ARRAY[{ns}], ARRAY[{pid}], ARRAY[NULL], ''{{o}}'', ''{{1}}'', ''{{f}}'')) AS e';
         v_before text;
         v_after text;
     BEGIN
@@ -378,13 +465,16 @@ def test_a_shard_that_has_left_is_not_read(citus_cluster, later):
             move(spread.coordinator, spread.shard_of(pid), *ends, "block_writes")
             spread.coordinator.execute("UPDATE mantle.meta SET mode = 2 WHERE pid = %s AND name = 'o'", (pid,))
         reading.result(60.0)
-        assert session.execute("SELECT current_setting('test.modes')").fetchone() == ("1,1 2,2",)
+        assert session.execute("SELECT current_setting('test.modes')").fetchone() == ("1,1,1 2,2",), "the page is left"
         local = "SELECT code FROM mantle.stat_local(ARRAY[%s]::bigint[], ARRAY[%s]::bigint[], '{o}')"
-        codes = []
+        codes, pages = [], []
         for at in spread.sessions:
             at.execute("SELECT mantle.is_distributed()")
             codes += at.execute(local, (spread.ns, pid)).fetchall()
+            pages += pages_together(at, [(spread.ns, pid, None, "o", 1, False)])
         assert codes == [(WRONG_NODE,), (None,)]
+        assert pages[0] == (WRONG_NODE, None)
+        assert (pages[1][0], pages[1][1][34]) == (None, 2)
         spread.coordinator.execute("DELETE FROM mantle.meta WHERE pid = %s AND name = 'o'", (pid,))
         assert state.damage(spread.coordinator) == []
 
@@ -405,7 +495,9 @@ def test_a_locked_shard_delays_no_other(target):
             "SELECT code FROM mantle.stat_local(%s::bigint[], %s::bigint[], '{none,none}') ORDER BY ord",
             ([spread.ns], [here[0], other]),
         ).fetchall()
+        pages = pages_together(session, [(spread.ns, of, None, "none", 1, False) for of in (here[0], other)])
     assert codes == [(WRONG_NODE,), ("MT010",)]
+    assert pages == [(WRONG_NODE, None), (None, b"")]
 
 
 @needs_citus

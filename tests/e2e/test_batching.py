@@ -219,6 +219,47 @@ def test_stats_go_together(bucket, rest, superuser, load_of):
     assert {name.rstrip("/"): id for name, id in found.items()} == ids
 
 
+def test_pages_go_together(bucket, rest, superuser, load_of):
+    """As stats do, and each directory's client gets its entries."""
+    for number in range(MEMBERS):
+        rest.mkdir(bucket, f"d{number}")
+        rest.mkdir(bucket, f"d{number}/in{number}")
+    for number in range(HELD_MAX):
+        rest.mkdir(bucket, f"held{number}")
+    load = load_of("list_local")
+
+    def page(name: str) -> list[str]:
+        return [entry["name"] for entry in rest.twin().list_page(bucket, f"{name}/", limit=1)["entries"]]
+
+    with superuser.transaction():
+        superuser.execute("LOCK TABLE mantle.meta IN ACCESS EXCLUSIVE MODE")
+        filling = load.fill(page)
+        gathered = [load.pool.submit(page, f"d{number}") for number in range(MEMBERS)]
+        wait_until(lambda: load.is_waiting(MEMBERS + 1), "all pages to gather", BOUND_S)
+    assert [future.result(BOUND_S) for future in gathered] == [[f"in{number}"] for number in range(MEMBERS)]
+    assert [future.result(BOUND_S) for future in filling] == [[]] * len(filling)
+    load.assert_went_together(MEMBERS + len(filling), len(filling))
+
+
+def test_a_page_shows_what_was_acknowledged(bucket, rest, load_of):
+    """Each client lists what it has just made, beside the pages of others (P40)."""
+    load = load_of("list_local")
+
+    def client(number: int) -> None:
+        own, made = rest.twin(), []
+        own.mkdir(bucket, f"d{number}")
+        for change in range(CHANGES):
+            made.append(f"n{change:02}")
+            own.mkdir(bucket, f"d{number}/{made[-1]}")
+            listed = [entry["name"] for entry in own.list_page(bucket, f"d{number}/")["entries"]]
+            assert listed == made
+
+    clients = [load.pool.submit(client, number) for number in range(CLIENTS)]
+    for future in clients:
+        future.result(BOUND_S * 4)
+    assert load.sample("elements_sum") - load.elements > load.sample("elements_count") - load.batches, "none shared one"
+
+
 def test_a_stat_shows_what_was_acknowledged(bucket, rest, load_of):
     """Each client reads what it has just changed, beside the reads of others, with which it shares statements (P40)."""
     load = load_of("stat_local")

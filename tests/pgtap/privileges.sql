@@ -13,7 +13,7 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      'abort_upload_delegated admit_move all_uploads assignment_changes cluster_id compact copy_object copy_part create_namespace
      create_upload_delegated delete_namespace delete_object directories_below dirstat drop_manifest_delegated extents_between fence_request_delegated
      finish_upload_delegated
-     hosted_groups lease lineage list list_namespaces list_filled list_parts
+     hosted_groups lease lineage list list_filled list_local list_namespaces list_parts
      list_tree list_uploads names_below operation part_of_object prune_tree put_object put_part_delegated remove_tree
      rename_directory rename_object replay resolve_path rmdir seal_upload_delegated set_attributes set_umask stat_local
      unseal_upload_delegated unused_locators upload upload_usage usage'),

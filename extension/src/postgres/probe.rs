@@ -316,24 +316,69 @@ impl Probe {
     /// Reads the rows that meet the conditions, in the order of the primary key, until `read` answers false. There must be
     /// as many conditions as the probe was opened for.
     pub fn scan(&mut self, keys: &mut ScanKeys, mut read: impl FnMut(&Columns) -> bool) {
-        // SAFETY: the scan is open.
-        assert_eq!(keys.0.len() as i32, unsafe { (*self.scan).numberOfKeys });
-        let (keys, count) = (keys.0.as_mut_ptr(), keys.0.len() as i32);
         // SAFETY: scan and slot are open, the scan copies the keys, and a row is read before the slot is cleared.
         unsafe {
-            pg_sys::index_rescan(self.scan, keys, count, std::ptr::null_mut(), 0);
+            self.begin(keys);
             while pg_sys::index_getnext_slot(self.scan, pg_sys::ScanDirection::ForwardScanDirection, self.slot) {
-                pg_sys::slot_getsomeattrs_int(self.slot, (*(*self.slot).tts_tupleDescriptor).natts);
-                let width = (*self.slot).tts_nvalid as usize;
-                let row = Columns {
-                    values: std::slice::from_raw_parts((*self.slot).tts_values, width),
-                    nulls: std::slice::from_raw_parts((*self.slot).tts_isnull, width),
-                };
-                if !read(&row) {
+                if !read(&self.columns()) {
                     break;
                 }
             }
             pg_sys::ExecClearTuple(self.slot);
+        }
+    }
+
+    /// As [`scan`](Self::scan), and counts down for each entry of the PostgreSQL index whose row it does not see. False if it
+    /// met more of them than were left: then rows are missing.
+    pub fn scan_within(
+        &mut self,
+        keys: &mut ScanKeys,
+        unseen_left: &mut usize,
+        mut read: impl FnMut(&Columns) -> bool,
+    ) -> bool {
+        let mut is_whole = true;
+        // SAFETY: as for `scan`. A snapshot of this kind shows at most one row of an entry.
+        unsafe {
+            self.begin(keys);
+            while !pg_sys::index_getnext_tid(self.scan, pg_sys::ScanDirection::ForwardScanDirection).is_null() {
+                if pg_sys::index_fetch_heap(self.scan, self.slot) {
+                    if !read(&self.columns()) {
+                        break;
+                    }
+                } else if *unseen_left == 0 {
+                    is_whole = false;
+                    break;
+                } else {
+                    *unseen_left -= 1;
+                }
+            }
+            pg_sys::ExecClearTuple(self.slot);
+        }
+        is_whole
+    }
+
+    /// # Safety
+    /// The values of the conditions are alive until the scan has copied them.
+    unsafe fn begin(&mut self, keys: &mut ScanKeys) {
+        // SAFETY: the scan is open, and copies the keys.
+        unsafe {
+            assert_eq!(keys.0.len() as i32, (*self.scan).numberOfKeys);
+            let (keys, count) = (keys.0.as_mut_ptr(), keys.0.len() as i32);
+            pg_sys::index_rescan(self.scan, keys, count, std::ptr::null_mut(), 0);
+        }
+    }
+
+    /// # Safety
+    /// The slot holds a row until the columns are dropped.
+    unsafe fn columns(&self) -> Columns<'_> {
+        // SAFETY: see above.
+        unsafe {
+            pg_sys::slot_getsomeattrs_int(self.slot, (*(*self.slot).tts_tupleDescriptor).natts);
+            let width = (*self.slot).tts_nvalid as usize;
+            Columns {
+                values: std::slice::from_raw_parts((*self.slot).tts_values, width),
+                nulls: std::slice::from_raw_parts((*self.slot).tts_isnull, width),
+            }
         }
     }
 

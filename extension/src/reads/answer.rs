@@ -87,12 +87,12 @@ impl Answer {
 
 /// # Safety
 /// The description outlives what is returned.
-unsafe fn attributes<'a>(of: pg_sys::TupleDesc) -> &'a [pg_sys::FormData_pg_attribute] {
+pub unsafe fn attributes<'a>(of: pg_sys::TupleDesc) -> &'a [pg_sys::FormData_pg_attribute] {
     // SAFETY: see above; it has as many attributes.
     unsafe { slice::from_raw_parts((*of).attrs.as_ptr(), (*of).natts as usize) }
 }
 
-fn name(attribute: &pg_sys::FormData_pg_attribute) -> &CStr {
+pub fn name(attribute: &pg_sys::FormData_pg_attribute) -> &CStr {
     // SAFETY: a name ends with NUL.
     unsafe { CStr::from_ptr(attribute.attname.data.as_ptr()) }
 }

@@ -4,7 +4,7 @@ use mantle_types::ErrorCode;
 use pgrx::pg_sys;
 
 use super::{
-    answer::Answer,
+    answer::{Answer, Copied},
     tables::{Found, Tables, int8},
 };
 use crate::{
@@ -85,11 +85,11 @@ fn fast_path(call: &Arguments, ns: &[Value], not_now: NotNow) -> Option<()> {
 }
 
 /// Reads an element into the next row; its code if there is none. `None` if the fallback has to.
-fn stat(tables: &mut Tables, answer: &mut Answer, [ns, pid, name]: [Value; 3], not_now: NotNow) -> Option<()> {
+fn stat(tables: &mut Tables<Copied>, answer: &mut Answer, [ns, pid, name]: [Value; 3], not_now: NotNow) -> Option<()> {
     pgrx::check_for_interrupts!();
     let missing = Some(ErrorCode::NotFound);
     let code = match (ns, pid, name) {
-        (Some(ns), Some(pid), Some(name)) => match tables.of(int8(Some(pid))?, answer) {
+        (Some(ns), Some(pid), Some(name)) => match tables.of(int8(Some(pid))?, |table| answer.copied(table)) {
             Found::Here(table) => {
                 let is_wanted = |row: &Columns<'_>| row.datum(NS) == Some(ns) && row.datum(ID).is_some();
                 missing.filter(|_| !table.find(pid, name, answer, is_wanted))

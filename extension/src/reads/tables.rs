@@ -25,8 +25,8 @@ use crate::{
 };
 
 /// Whether this node can read a partition at once.
-pub enum Found<'a> {
-    Here(&'a mut OpenTable),
+pub enum Found<'a, C> {
+    Here(&'a mut OpenTable<C>),
     /// Another node has it, or its shard is locked. A read of it alone may take its time.
     NotNow,
     /// Only SQL can read it here: through Citus, or without a primary key.
@@ -34,24 +34,26 @@ pub enum Found<'a> {
 }
 
 /// Fields are dropped in this order.
-pub struct OpenTable {
+pub struct OpenTable<C> {
     /// Keeps `names` apart.
     names: Rc<TableNames>,
-    pub copied: Copied,
+    /// Where the columns are that are answered.
+    pub columns: C,
     /// Of one entry.
     entry: ScanKeys,
     pub probe: Probe,
     _table: Table,
 }
 
-impl OpenTable {
-    fn new(names: Rc<TableNames>, table: Table, conditions: usize, answer: &Answer) -> Self {
-        let copied = answer.copied(table.relation());
+impl<C> OpenTable<C> {
+    fn new(names: Rc<TableNames>, table: Table, conditions: usize, columns: C) -> Self {
         // SAFETY: the table outlives the probe, and the calling statement has an active snapshot.
         let probe = unsafe { Probe::open_under(pg_sys::GetActiveSnapshot(), table.relation(), conditions) };
-        Self { names, copied, entry: ScanKeys::new(&entry_key(0, "")), probe, _table: table }
+        Self { names, columns, entry: ScanKeys::new(&entry_key(0, "")), probe, _table: table }
     }
+}
 
+impl OpenTable<Copied> {
     /// Reads an entry into the answer's next row, if `is_wanted` says so.
     pub fn find(
         &mut self,
@@ -62,7 +64,7 @@ impl OpenTable {
     ) -> bool {
         self.entry.set(0, pid);
         self.entry.set(1, name);
-        let (copied, mut is_found) = (&self.copied, false);
+        let (copied, mut is_found) = (&self.columns, false);
         self.probe.scan(&mut self.entry, |row| {
             if is_wanted(row) {
                 answer.copy(row, copied);
@@ -75,16 +77,16 @@ impl OpenTable {
 }
 
 /// The tables that a call has opened.
-pub struct Tables {
+pub struct Tables<C> {
     map: Rc<Map>,
     /// The number of conditions of each scan.
     conditions: usize,
     is_announced: bool,
     /// One element, except on Citus.
-    open: Vec<OpenTable>,
+    open: Vec<OpenTable<C>>,
 }
 
-impl Tables {
+impl<C> Tables<C> {
     /// `None` if the session knows no map that is older than its transaction. The next transaction will.
     pub fn begin(conditions: usize) -> Option<Self> {
         let map = map();
@@ -97,8 +99,8 @@ impl Tables {
         Some(Self { map, conditions, is_announced: false, open: Vec::new() })
     }
 
-    /// The table that has a partition.
-    pub fn of(&mut self, pid: i64, answer: &Answer) -> Found<'_> {
+    /// The table that has a partition; `columns` finds those of a table that is opened.
+    pub fn of(&mut self, pid: i64, columns: impl FnOnce(pg_sys::Relation) -> C) -> Found<'_, C> {
         let shard = self.map.shard_of(pid);
         let names = match shard {
             None => &self.map.whole,
@@ -121,7 +123,8 @@ impl Tables {
         if primary_key(&table) == pg_sys::InvalidOid {
             return Found::BySql;
         }
-        self.open.push(OpenTable::new(names, table, self.conditions, answer));
+        let columns = columns(table.relation());
+        self.open.push(OpenTable::new(names, table, self.conditions, columns));
         self.open.last_mut().map_or(Found::NotNow, Found::Here)
     }
 

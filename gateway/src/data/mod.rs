@@ -6,12 +6,14 @@
 //! - `bucket`: a bucket of another object store
 //! - `body`: what a client sends
 //! - `content`: what a client is sent
+//! - `described`: what metadata says of a checksum
 //! - `digest`: announced and kept digests
 //! - `failure`: what can go wrong
 
 mod body;
 mod bucket;
 mod content;
+mod described;
 mod digest;
 mod failure;
 mod files;
@@ -34,6 +36,7 @@ use uuid::Uuid;
 use self::{body::Body, bucket::BucketStore, files::FileStore};
 pub use self::{
     content::Content,
+    described::described_in,
     digest::{
         Algorithm, Checksum, ChecksumKind, Checksums, Expected, KEPT_AS, Mismatch, OWN_CHECKSUM, Trailer,
         checksum_of_parts, etag_of_parts, has_own_checksum,

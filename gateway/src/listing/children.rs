@@ -3,7 +3,7 @@
 
 use mantle_types::Result;
 
-use super::{After, Item, Page, Query, Source, roll_up, split_prefix};
+use super::{After, Item, Page, Query, Source, split_prefix};
 
 /// Where a page begins among the children.
 struct Start {
@@ -72,12 +72,11 @@ pub(super) async fn list(source: &impl Source, query: &Query<'_>) -> Result<Page
     if let Some(entry) = marker {
         items.push(Item::Key(directory.to_owned(), Box::new(entry)));
     }
+    items.reserve(children.len());
     for entry in children {
-        let key = format!("{directory}{}", entry.name);
-        items.push(match roll_up(&key, query.prefix, "/") {
-            Some(common) => Item::Prefix(common.to_owned()),
-            None => Item::Key(key, Box::new(entry)),
-        });
+        let key = [directory, &entry.name].concat();
+        // The slash of a directory is the first after the prefix.
+        items.push(if entry.is_directory() { Item::Prefix(key) } else { Item::Key(key, Box::new(entry)) });
     }
     Ok(Page::cut(items, query.limit))
 }

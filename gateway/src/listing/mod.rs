@@ -69,6 +69,13 @@ pub enum Item {
 }
 
 impl Item {
+    /// The key, or the common prefix.
+    pub fn key(&self) -> &str {
+        match self {
+            Self::Key(key, _) | Self::Prefix(key) => key,
+        }
+    }
+
     /// Where the next page begins if this is a page's last item.
     pub fn position(&self) -> After {
         match self {

@@ -30,7 +30,7 @@ fn entry(name: &str) -> Entry {
         synthetic: false,
         etag: None,
         content_type: None,
-        user_metadata: None,
+        metadata: None,
         locator: None,
         created: None,
         modified: None,

@@ -217,7 +217,7 @@ impl Gateway {
 
     /// The checksum that the copy has; the inner `None` if the source has none, the outer if its bytes are gone.
     async fn checksum_of_copy(&self, source: &Entry, asked: Option<Algorithm>) -> Result<Option<Option<Checksum>>> {
-        let kept = Checksum::kept_in(source.user_metadata.as_ref());
+        let kept = Checksum::kept_in(source.user_metadata());
         // As in S3, a copy has the checksum of all its bytes if the request names an algorithm.
         let is_kept = |kept: &Checksum, asked| {
             kept.algorithm == asked && ChecksumKind::of(&kept.value) == ChecksumKind::FullObject
@@ -262,16 +262,16 @@ impl Gateway {
 /// Content type and metadata of the copy.
 fn described_as(source: &Entry, copy: &Copy, checksum: Option<&Checksum>) -> (Option<String>, Option<Value>) {
     let (content_type, described) = match &copy.replaced {
-        Some(new) => (&new.content_type, &new.user_metadata),
-        None => (&source.content_type, &source.user_metadata),
+        Some(new) => (&new.content_type, new.user_metadata.as_ref()),
+        None => (&source.content_type, source.user_metadata()),
     };
     let mut metadata = match described {
         Some(Value::Object(map)) => map.clone(),
         _ => serde_json::Map::new(),
     };
-    if let Some(Value::Object(kept)) = &source.user_metadata {
+    if let Some(Value::Object(kept)) = source.user_metadata() {
         metadata.retain(|name, _| !name.starts_with(KEPT_AS));
-        let of_source = Checksum::kept_in(source.user_metadata.as_ref());
+        let of_source = Checksum::kept_in(source.user_metadata());
         let is_in_parts = source.locator.as_deref().and_then(UploadId::of_manifest).is_some();
         if is_in_parts && (of_source.as_ref() != checksum || kept.contains_key(OWN_CHECKSUM)) {
             metadata.insert(OWN_CHECKSUM.to_owned(), true.into());

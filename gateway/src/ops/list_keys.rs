@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use mantle_types::{Caller, ErrorCode, Result, name::Path};
+use mantle_types::{Caller, ErrorCode, PartitionId, Result, name::Path};
 
 use super::{
     directory_name,
@@ -21,7 +21,8 @@ struct Subtree<'a> {
     directory_key: &'a str,
     /// Key of the listed directory's parent: the listed directory's own key is in the parent's tree.
     base_key: &'a str,
-    base: Located,
+    /// Partition of that parent; of the root, the root's own.
+    base: PartitionId,
     /// Name of the listed directory in its parent; empty for the root.
     name: String,
     directory: Located,
@@ -35,7 +36,7 @@ impl Source for Subtree<'_> {
     }
 
     async fn marker(&self, _directory: &str) -> Result<Option<Entry>> {
-        let found = self.gateway.store.entry(self.base.ns, self.base.pid(), vec![self.name.clone()]).await?;
+        let found = self.gateway.store.entry(self.directory.ns, self.base, vec![self.name.clone()]).await?;
         Ok(found.filter(|entry| entry.explicit).map(|entry| entry.shown_to(self.caller)))
     }
 
@@ -46,8 +47,8 @@ impl Source for Subtree<'_> {
             Some((after, None)) if after >= self.base_key => return Ok(Run::default()),
             _ => None,
         };
-        let (store, base) = (&self.gateway.store, &self.base);
-        let mut entries = store.list(Listed::Tree, base.ns, base.pid(), after, prefix, limit).await?;
+        let store = &self.gateway.store;
+        let mut entries = store.list(Listed::Tree, self.directory.ns, self.base, after, prefix, limit).await?;
         for entry in &mut entries {
             entry.name.insert_str(0, self.base_key);
         }
@@ -109,20 +110,12 @@ impl Gateway {
             self.head_namespace(call, namespace).await?;
             return Ok(Page::default());
         };
-        let (name, parents) = path.split_last().unwrap_or_default();
+        let (name, _) = path.split_last().unwrap_or_default();
         let base_key = &directory_key[..directory_key.len() - name.len() - usize::from(!name.is_empty())];
-        let paths: &[&[&str]] = if path.is_root() { &[&[]] } else { &[parents, path.components()] };
-        let mut found = Vec::with_capacity(2);
-        for reached in self.search_many(&call.caller, namespace, paths, Purpose::Lookup).await? {
-            match reached? {
-                Reached::All(located) => found.push(located),
-                Reached::Part { .. } => return Ok(Page::default()),
-            }
-        }
-        let (Some(base), Some(directory)) = (found.first().copied(), found.last().copied()) else {
-            return Err(ErrorCode::Internal.into());
-        };
+        let reached = self.search(&call.caller, namespace, path.components(), Purpose::Lookup).await?;
+        let Reached::All(directory) = reached else { return Ok(Page::default()) };
         directory.check_list(&call.caller)?;
+        let base = if path.is_root() { directory.pid() } else { directory.parent };
         let name = if name.is_empty() { String::new() } else { directory_name(name) };
         let caller = &call.caller;
         list(&Subtree { gateway: self, caller, namespace, directory_key, base_key, base, name, directory }, query).await

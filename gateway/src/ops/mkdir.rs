@@ -105,7 +105,8 @@ impl Gateway {
     /// Replaces the metadata of a directory that exists, as a step of the request.
     async fn replace_metadata(&self, call: &Call, namespace: &str, key: &str, new: Option<Value>) -> Result<()> {
         let empty = || Value::Object(Map::new());
-        let old = self.find(call, namespace, key, Naming::Either).await?.entry.user_metadata.unwrap_or_else(empty);
+        let found = self.find(call, namespace, key, Naming::Either).await?.entry;
+        let old = found.user_metadata().cloned().unwrap_or_else(empty);
         let mut new = new.unwrap_or_else(empty);
         if old == new {
             return Ok(());

@@ -39,6 +39,11 @@ pub trait BatchRead: Send + Sync + 'static {
     type Answer: Clone + Send + 'static;
     const NAME: &'static str;
 
+    /// How much of a statement the key takes, at least 1; see [`Bounds::together_max`].
+    fn size(_key: &Self::Key) -> usize {
+        1
+    }
+
     /// Answers in the keys' order. One key alone should be tried again, where that may help.
     fn read(&self, keys: &[Self::Key]) -> impl Future<Output = Result<Vec<Result<Self::Answer>>, Failure>> + Send;
 }
@@ -64,7 +69,7 @@ pub struct Bounds {
     pub in_flight_max: usize,
     /// How long the next statement waits for the last one, unless the waiting reads fill it. Zero: it does not wait.
     pub stalled: Duration,
-    /// Most different keys of one statement.
+    /// Largest size of all different keys of one statement; a larger key goes alone.
     pub together_max: usize,
     /// Most callers that wait for a statement to be sent.
     pub waiting_max: usize,
@@ -79,7 +84,10 @@ struct Waiting<R: BatchRead> {
     /// Oldest first, each once.
     order: VecDeque<R::Key>,
     callers: HashMap<R::Key, Vec<Caller<R>>>,
+    /// Callers.
     count: usize,
+    /// Of all keys.
+    size: usize,
 }
 
 /// The waiting reads, shared by the callers and the task.
@@ -99,7 +107,7 @@ pub struct CoalescedReads<R: BatchRead> {
 impl<R: BatchRead> CoalescedReads<R> {
     /// Starts a task, which ends with this. Must be called within a tokio runtime.
     pub fn new(batch_read: R, bounds: Bounds) -> Self {
-        let waiting = Waiting { order: VecDeque::new(), callers: HashMap::new(), count: 0 };
+        let waiting = Waiting { order: VecDeque::new(), callers: HashMap::new(), count: 0, size: 0 };
         let together_max = bounds.together_max;
         let pending = Arc::new(Pending { waiting: Mutex::new(waiting), together_max, arrived: Notify::new() });
         let task = AbortOnDropHandle::new(tokio::spawn(run(Arc::new(batch_read), bounds, pending.clone())));
@@ -148,9 +156,11 @@ impl<R: BatchRead> Pending<R> {
                 metrics::counter!(SHARED, "statement" => R::NAME).increment(1);
             }
             Entry::Vacant(place) => {
+                let before = waiting.size;
+                waiting.size += R::size(place.key());
                 waiting.order.push_back(place.key().clone());
                 place.insert(vec![caller]);
-                if [1, self.together_max].contains(&waiting.order.len()) {
+                if before == 0 || before < self.together_max && waiting.size >= self.together_max {
                     self.arrived.notify_one();
                 }
             }
@@ -158,23 +168,29 @@ impl<R: BatchRead> Pending<R> {
         true
     }
 
-    /// Waits until so many different reads wait.
-    async fn are(&self, count: usize) {
-        while self.waiting.lock().order.len() < count {
+    /// Waits until different reads of this size wait.
+    async fn are(&self, size: usize) {
+        while self.waiting.lock().size < size {
             self.arrived.notified().await;
         }
     }
 
-    /// The oldest keys, at most `together_max`, without those whose callers have all gone.
+    /// The oldest keys, together at most `together_max` large, without those whose callers have all gone.
     fn take(&self) -> Batch<R> {
         let mut waiting = self.waiting.lock();
         let mut batch = Batch { keys: Vec::new(), callers: Vec::new() };
-        while batch.keys.len() < self.together_max {
+        let mut left = self.together_max;
+        while let Some(size) = waiting.order.front().map(R::size) {
+            if size > left && !batch.keys.is_empty() {
+                break;
+            }
             let Some(key) = waiting.order.pop_front() else { break };
+            waiting.size -= size;
             let mut callers = waiting.callers.remove(&key).unwrap_or_default();
             waiting.count -= callers.len();
             callers.retain(|caller| !caller.is_closed());
             if !callers.is_empty() {
+                left = left.saturating_sub(size);
                 batch.keys.push(key);
                 batch.callers.push(callers);
             }

@@ -5,32 +5,30 @@
 //! Invariant (P40): no read waits for one that the node cannot answer at once. The node refuses that one (`wrong_node`: its
 //! shard has moved, or is locked), and it is sent alone, after the shard map was read again.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use mantle_types::{ErrorCode, NamespaceId, PartitionId, Result};
-use parking_lot::Mutex;
 use tokio_postgres::{Row, types::Type};
 
 use super::{
     Store,
     coalesced_reads::{BatchRead, Bounds, CoalescedReads, Failure},
     database::{Database, Param, count_retries},
-    fault::Fault,
-    nodes::{Node, Nodes},
-    record::{Fields, Record},
+    nodes::Nodes,
+    reads_by_node::{ReadsByNode, send},
+    record::{Fields, Record, by_number},
     rows::{self, Entry},
-    shards::Address,
     sql,
 };
 use crate::config::Postgres;
 
 /// How long the next statement waits for the last one. With two always in flight, HEADs at 32 connections cost PostgreSQL
 /// twice as much, and there were fewer (2 processors).
-const STALLED: Duration = Duration::from_millis(5);
+pub const STALLED: Duration = Duration::from_millis(5);
 /// Most statements in flight for reads that are sent alone, over all nodes.
 const ALONE_IN_FLIGHT_MAX: usize = 4;
 /// Most reads that wait for a statement; as many as a gateway has connections.
-const WAITING_MAX: usize = 8192;
+pub const WAITING_MAX: usize = 8192;
 /// How long a read waits for PostgreSQL's answer.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 
@@ -56,24 +54,10 @@ impl BatchRead for ReadLocal {
         let pids: Vec<i64> = places().map(|(key, _)| key.pid.as_i64()).collect();
         let names: Vec<&str> = places().map(|(_, name)| name.as_str()).collect();
         let params: [Param<'_>; 3] = [(&ns, Type::INT8_ARRAY), (&pids, Type::INT8_ARRAY), (&names, Type::TEXT_ARRAY)];
-        let rows = match keys.len() {
-            1 => self.0.query(&sql::STAT_LOCAL, &params, false).await?,
-            _ => self.0.query_once(&sql::STAT_LOCAL, &params).await.map_err(|fault| failure(fault, keys.len()))?,
-        };
+        let rows = send(&self.0, &sql::STAT_LOCAL, &params, keys.len()).await?;
         let mut entries = by_place(&rows, names.len()).into_iter();
         Ok(keys.iter().map(|key| first(entries.by_ref().take(key.names.len()))).collect())
     }
-}
-
-/// The consequence of a fault of a statement for its reads.
-fn failure(fault: Fault, reads: usize) -> Failure {
-    let is_absent = matches!(fault, Fault::Unavailable(_));
-    let error = fault.into_error(sql::STAT_LOCAL.name, sql::STAT_LOCAL.mutates);
-    if is_absent {
-        return Failure::ForAll(error);
-    }
-    count_retries(&sql::STAT_LOCAL, reads);
-    Failure::Singly(error)
 }
 
 /// The first entry that there is, or the first error. All answers are taken, so that the next ones are of the next key.
@@ -87,20 +71,9 @@ fn first(answers: impl Iterator<Item = Result<Option<Entry>>>) -> Result<Option<
     found
 }
 
-/// The answers of `mantle.stat` and `mantle.stat_local`, by their numbers.
+/// The answers of `mantle.stat` and `mantle.stat_local`.
 pub fn by_place(rows: &[Row], places: usize) -> Vec<Result<Option<Entry>>> {
-    let mut answers: Vec<Option<Result<Option<Entry>>>> = vec![None; places];
-    if rows.len() != places {
-        tracing::error!(asked = places, answered = rows.len(), "stat answered another number of rows");
-    }
-    for row in rows {
-        let Ok(record) = row.field::<Record<'_>>(0) else { continue };
-        let place = record.field::<i32>(0).ok().and_then(|ord| usize::try_from(ord).ok()?.checked_sub(1));
-        if let Some(answer) = place.and_then(|place| answers.get_mut(place)) {
-            *answer = Some(entry(&record));
-        }
-    }
-    answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(ErrorCode::Internal.into()))).collect()
+    by_number(rows, places, entry)
 }
 
 /// The entry of a row: its number, its code, and the entry's columns.
@@ -139,9 +112,10 @@ async fn read_anywhere(nodes: &Nodes, key: &EntryKey) -> Result<Option<Entry>> {
 
 /// The reads of each node, and those that are sent alone.
 pub struct Entries {
-    bounds: Bounds,
     nodes: Arc<Nodes>,
-    by_node: Mutex<HashMap<Address, Arc<CoalescedReads<ReadLocal>>>>,
+    /// Reads gather.
+    is_gathering: bool,
+    local: ReadsByNode<ReadLocal>,
     alone: CoalescedReads<ReadAnywhere>,
 }
 
@@ -158,19 +132,19 @@ impl Entries {
         let in_flight_max = ALONE_IN_FLIGHT_MAX.min(config.pool_size / 4).max(1);
         let alone = Bounds { in_flight_max, stalled: Duration::ZERO, together_max: 1, ..bounds };
         Self {
-            bounds,
             nodes: nodes.clone(),
-            by_node: Mutex::new(HashMap::new()),
+            is_gathering: config.batch_elements_max > 1,
+            local: ReadsByNode::new(ReadLocal, bounds),
             alone: CoalescedReads::new(ReadAnywhere(nodes.clone()), alone),
         }
     }
 
     async fn read(&self, key: Arc<EntryKey>) -> Result<Option<Entry>> {
-        if self.bounds.together_max <= 1 {
+        if !self.is_gathering {
             return read_anywhere(&self.nodes, &key).await;
         }
         let node = self.nodes.of(key.pid).await?;
-        match self.of(&node).read(key.clone()).await {
+        match self.local.of(&node).read(key.clone()).await {
             Err(error) if error.code() == ErrorCode::WrongNode => {
                 count_retries(&sql::STAT_LOCAL, 1);
                 self.nodes.refresh().await?;
@@ -178,16 +152,6 @@ impl Entries {
             }
             answer => answer,
         }
-    }
-
-    fn of(&self, node: &Node) -> Arc<CoalescedReads<ReadLocal>> {
-        let mut by_node = self.by_node.lock();
-        if let Some(reads) = by_node.get(&node.address) {
-            return reads.clone();
-        }
-        let reads = Arc::new(CoalescedReads::new(ReadLocal(node.database.clone()), self.bounds));
-        by_node.insert(node.address.clone(), reads.clone());
-        reads
     }
 }
 

@@ -10,16 +10,20 @@ mod directories;
 mod emit_grants;
 mod entries;
 mod fault;
+mod metadata;
 mod mutation;
 mod namespaces;
 mod nodes;
 mod objects;
 mod operations;
+mod packed;
+mod pages;
 mod paths;
 mod pool;
 mod precondition;
 mod prepared;
 mod reads;
+mod reads_by_node;
 mod record;
 mod renames;
 mod resolution;
@@ -39,6 +43,7 @@ pub use self::{
     batch::BATCH_ELEMENTS,
     database::pause,
     directories::{NewDirectory, Pruned, Rmdir, SetAttributes},
+    metadata::Metadata,
     namespaces::{Assignment, Namespace, no_namespace},
     objects::{CopyObject, DeleteObject, NewObject, RenameObject},
     operations::{Operation, RemoveTree},
@@ -60,6 +65,7 @@ use self::{
     mutation::{MOVES_FOLLOWED_MAX, Mutations},
     namespaces::ReadAssignments,
     nodes::Nodes,
+    pages::Pages,
     paths::{Paths, bounds},
     renames::Renames,
     sql::Statement,
@@ -97,6 +103,7 @@ pub struct Store {
     pub set_attributes: Mutations<SetAttributes>,
     renames: Renames,
     entries: Entries,
+    pages: Pages,
     paths: Paths,
     assignments: CoalescedReads<ReadAssignments>,
     emit_grants: EmitGrants,
@@ -120,6 +127,7 @@ impl Store {
             set_attributes: Mutations::new(&nodes, config),
             renames: Renames::new(nodes.main(), config),
             entries: Entries::new(&nodes, config),
+            pages: Pages::new(&nodes, config),
             paths: Paths::new(&nodes, config.pool_size),
             assignments: CoalescedReads::new(ReadAssignments(nodes.clone()), bounds(ASSIGNMENTS_IN_FLIGHT_MAX)),
             emit_grants: EmitGrants::default(),

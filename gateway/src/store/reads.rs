@@ -8,10 +8,11 @@ use uuid::Uuid;
 use super::{
     Store,
     database::Param,
-    entries,
+    entries, packed,
+    pages::PageKey,
     record::{Fields, Record},
     rows::{self, Entry},
-    sql,
+    sql::{self, Statement},
 };
 
 /// The entries of a listing.
@@ -81,7 +82,8 @@ impl Store {
         rows.iter().map(read).collect()
     }
 
-    /// Entries in or below a directory in key order, after a name, with a prefix.
+    /// Entries in or below a directory in key order, after a name, with a prefix. A page of children goes with pages of
+    /// others where it can.
     pub async fn list(
         &self,
         listed: Listed,
@@ -91,11 +93,31 @@ impl Store {
         prefix: &str,
         limit: usize,
     ) -> Result<Vec<Entry>> {
-        let statement = match listed {
-            Listed::Children => &sql::LIST,
-            Listed::Filled => &sql::LIST_FILLED,
-            Listed::Tree => &sql::LIST_TREE,
+        let is_filled = match listed {
+            Listed::Children => false,
+            Listed::Filled => true,
+            Listed::Tree => return self.list_alone(&sql::LIST_TREE, (ns, pid), start_after, prefix, limit).await,
         };
+        let (start_after_owned, prefix_owned) = (start_after.map(str::to_owned), prefix.to_owned());
+        let key =
+            PageKey { ns, pid, start_after: start_after_owned, prefix: prefix_owned, limit: limit as i32, is_filled };
+        match self.pages.read(key).await? {
+            Some(page) => packed::entries(&page),
+            None => {
+                let statement = if is_filled { &sql::LIST_FILLED } else { &sql::LIST };
+                self.list_alone(statement, (ns, pid), start_after, prefix, limit).await
+            }
+        }
+    }
+
+    async fn list_alone(
+        &self,
+        statement: &'static Statement,
+        (ns, pid): (NamespaceId, PartitionId),
+        start_after: Option<&str>,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<Vec<Entry>> {
         let (ns, directory, limit) = (ns.as_i64(), pid.as_i64(), limit as i32);
         let params: [Param<'_>; 5] = [
             (&ns, Type::INT8),

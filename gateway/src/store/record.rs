@@ -7,7 +7,10 @@
 use std::error::Error;
 
 use mantle_types::{ErrorCode, Result};
-use tokio_postgres::types::{FromSql, Type, WrongType};
+use tokio_postgres::{
+    Row,
+    types::{FromSql, Type, WrongType},
+};
 
 /// The columns of a row, by their places from 0.
 pub trait Fields {
@@ -43,6 +46,22 @@ impl Fields for Record<'_> {
             ErrorCode::Internal.into()
         })
     }
+}
+
+/// The answers to elements, by the number of each, from 1: the first field of its record. `read` reads an answer.
+pub fn by_number<T>(rows: &[Row], asked: usize, read: impl Fn(&Record<'_>) -> Result<T>) -> Vec<Result<T>> {
+    let mut answers: Vec<Option<Result<T>>> = std::iter::repeat_with(|| None).take(asked).collect();
+    if rows.len() != asked {
+        tracing::error!(asked, answered = rows.len(), "the database answered another number of rows");
+    }
+    for row in rows {
+        let Ok(record) = row.field::<Record<'_>>(0) else { continue };
+        let place = record.field::<i32>(0).ok().and_then(|ord| usize::try_from(ord).ok()?.checked_sub(1));
+        if let Some(answer) = place.and_then(|place| answers.get_mut(place)) {
+            *answer = Some(read(&record));
+        }
+    }
+    answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(ErrorCode::Internal.into()))).collect()
 }
 
 /// `None` if the record ends early.

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use mantle_types::{Caller, EntryId, ErrorCode, Permission, Result};
 use tokio_postgres::{Row, types::FromSql};
 
-use super::record::Fields;
+use super::{metadata::Metadata, record::Fields};
 
 /// A column that is never NULL.
 pub fn get<'a, T: FromSql<'a>>(row: &'a Row, column: &str) -> Result<T> {
@@ -118,7 +118,7 @@ pub struct Entry {
     /// MD5 of the bytes in hexadecimal.
     pub etag: Option<String>,
     pub content_type: Option<String>,
-    pub user_metadata: Option<serde_json::Value>,
+    pub metadata: Option<Metadata>,
     /// Where the bytes are; `None` for imported entries.
     pub locator: Option<String>,
     /// `None` for imported entries without a time.
@@ -143,12 +143,17 @@ impl Entry {
             synthetic: row.field::<Option<bool>>(first + 8)?.unwrap_or_default(),
             etag: row.field(first + 9)?,
             content_type: row.field(first + 10)?,
-            user_metadata: row.field(first + 11)?,
+            metadata: row.field(first + 11)?,
             locator: row.field(first + 12)?,
             created: row.field(first + 13)?,
             modified: row.field(first + 14)?,
             is_closed: false,
         })
+    }
+
+    /// What is kept with the entry: the user's metadata, and what begins with a colon.
+    pub fn user_metadata(&self) -> Option<&serde_json::Value> {
+        self.metadata.as_ref()?.document()
     }
 
     pub fn is_directory(&self) -> bool {
@@ -159,7 +164,7 @@ impl Entry {
     /// owner, group and mode; what says something about the bytes takes the permission to read them.
     pub fn shown_to(mut self, caller: &Caller) -> Self {
         if !self.permission.may_read(caller) {
-            (self.etag, self.content_type, self.user_metadata, self.is_closed) = (None, None, None, true);
+            (self.etag, self.content_type, self.metadata, self.is_closed) = (None, None, None, true);
         }
         self
     }

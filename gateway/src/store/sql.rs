@@ -162,6 +162,8 @@ statements! {
     LIST "list" records "mantle.list($1, $2, $3, $4, $5)";
     /// The same without directories that hold no key.
     LIST_FILLED "list_filled" records "mantle.list_filled($1, $2, $3, $4, $5)";
+    /// Pages of several directories, from this node alone.
+    LIST_LOCAL "list_local" records "mantle.list_local($1, $2, $3, $4, $5, $6)";
     LIST_TREE "list_tree" records "mantle.list_tree($1, $2, $4, $3, $5)";
     /// The identity of the metadata database.
     CLUSTER_ID "cluster_id" read "SELECT mantle.cluster_id() AS cluster_id";

@@ -9,7 +9,11 @@ use mantle_types::EntryId;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::{data::OWN_CHECKSUM, http::problem::Failure, store::Entry};
+use crate::{
+    data::OWN_CHECKSUM,
+    http::problem::Failure,
+    store::{Entry, Metadata},
+};
 
 pub type Answer = Result<Response, Failure>;
 
@@ -62,7 +66,7 @@ impl EntryView {
     /// The entry at `path`. Directories' paths end in a slash; the root's is empty.
     pub fn new(path: String, entry: Entry) -> Self {
         let directory = entry.is_directory();
-        let [user_metadata, headers] = split_metadata(entry.user_metadata);
+        let [user_metadata, headers] = split_metadata(entry.metadata.and_then(Metadata::into_document));
         Self {
             kind: if directory { "directory" } else { "object" },
             name: entry.name.trim_end_matches('/').to_owned(),

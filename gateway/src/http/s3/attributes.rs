@@ -53,7 +53,7 @@ impl S3Operations {
             true => self.parts_of_object(&entry, input.max_parts, input.part_number_marker).await?,
             false => None,
         };
-        let algorithm = Kept::kept_in(entry.user_metadata.as_ref()).map(|kept| kept.algorithm);
+        let algorithm = Kept::kept_in(entry.user_metadata()).map(|kept| kept.algorithm);
         let output = GetObjectAttributesOutput {
             checksum: if wants(ObjectAttributes::CHECKSUM) { checksum(&entry) } else { None },
             e_tag: entry.md5().filter(|_| wants(ObjectAttributes::ETAG)).map(|md5| ETag::Strong(md5.to_owned())),
@@ -81,8 +81,8 @@ impl S3Operations {
         let Some((parts, is_truncated)) = self.gateway.parts_of_object(entry, after, limit).await? else {
             return Ok(None);
         };
-        let kept = Kept::kept_in(entry.user_metadata.as_ref());
-        let algorithm = kept.map(|kept| kept.algorithm).filter(|_| !has_own_checksum(entry.user_metadata.as_ref()));
+        let kept = Kept::kept_in(entry.user_metadata());
+        let algorithm = kept.map(|kept| kept.algorithm).filter(|_| !has_own_checksum(entry.user_metadata()));
         let last = parts.last().map(|part| part.number);
         let listed = parts.into_iter().map(|part| {
             let mut dto =
@@ -110,7 +110,7 @@ fn etag_parts(entry: &Entry) -> Option<i32> {
 
 /// `None` for an object without one.
 fn checksum(entry: &Entry) -> Option<Checksum> {
-    let kept = Kept::kept_in(entry.user_metadata.as_ref())?;
+    let kept = Kept::kept_in(entry.user_metadata())?;
     let kind = ChecksumKind::of(&kept.value).name();
     let mut answer = Checksum { checksum_type: Some(ChecksumType::from_static(kind)), ..Checksum::default() };
     answer.set(kept.algorithm, kept.value);

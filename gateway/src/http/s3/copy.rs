@@ -98,7 +98,7 @@ impl S3Operations {
         let copied = copied.await?;
         // The copy has succeeded, whatever has become of it since.
         let there = self.gateway.head_object(call, &bucket, &key).await.ok().filter(|there| copied.is(there));
-        let kept = there.as_ref().map_or(copied.checksum, |there| Checksum::kept_in(there.user_metadata.as_ref()));
+        let kept = there.as_ref().map_or(copied.checksum, |there| Checksum::kept_in(there.user_metadata()));
         let algorithm = kept.as_ref().map(|kept| kept.algorithm);
         let mut result = CopyObjectResult {
             checksum_type: kept.as_ref().map(|kept| ChecksumType::from_static(ChecksumKind::of(&kept.value).name())),

@@ -63,7 +63,7 @@ fn with_headers(mut error: S3Error, entry: &Entry) -> S3Error {
         };
         add(header::ETAG, entry.md5().map(|etag| format!("\"{etag}\"")));
         add(header::LAST_MODIFIED, entry.last_modified().map(|time| httpdate::fmt_http_date(time.into())));
-        let kept = entry.user_metadata.as_ref();
+        let kept = entry.user_metadata();
         add(header::CACHE_CONTROL, metadata::standard(kept, metadata::CACHE_CONTROL));
         add(header::EXPIRES, metadata::standard(kept, metadata::EXPIRES));
         error.set_headers(headers);
@@ -110,12 +110,12 @@ fn describe(entry: &Entry, bytes: &Range<u64>, content_range: Option<String>) ->
         last_modified: entry.last_modified().map(timestamp),
         ..HeadObjectOutput::default()
     };
-    metadata::add_to(&mut output, entry.user_metadata.as_ref());
+    metadata::add_to(&mut output, entry.user_metadata());
     let mut headers = HeaderMap::new();
     if entry.synthetic {
         headers.insert(SIZE_HEADER, HeaderValue::from_static("synthetic"));
     }
-    if let Some(count) = tagging::count(entry.user_metadata.as_ref()) {
+    if let Some(count) = tagging::count(entry.user_metadata()) {
         headers.insert(TAG_COUNT, count.into());
     }
     (output, headers)
@@ -144,9 +144,9 @@ macro_rules! override_headers {
 /// The checksum is told to clients that ask for it, and only with what it is the checksum of: the whole object, or a part
 /// of its upload.
 fn add_checksum(headers: &mut HeaderMap, entry: &Entry, part: Option<&PartOfObject>, is_asked: bool, is_range: bool) {
-    let kept = if is_asked { Checksum::kept_in(entry.user_metadata.as_ref()) } else { None };
+    let kept = if is_asked { Checksum::kept_in(entry.user_metadata()) } else { None };
     let Some(mut kept) = kept.filter(|_| part.is_some() || !is_range) else { return };
-    if part.is_some() && has_own_checksum(entry.user_metadata.as_ref()) {
+    if part.is_some() && has_own_checksum(entry.user_metadata()) {
         return;
     }
     let mut told = checksums::headers(&kept);

@@ -1,12 +1,14 @@
 //! ListObjectsV2 and ListObjects.
 
+use std::borrow::Cow;
+
 use mantle_types::{Error, ErrorCode, Result, limits::LIST_KEYS_MAX, name::is_xml};
 use s3s::{
     S3Response,
     dto::{
         ChecksumAlgorithm, ChecksumType, CommonPrefix, EncodingType, ListObjectVersionsInput, ListObjectVersionsOutput,
         ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output, Object, ObjectStorageClass,
-        ObjectVersion, ObjectVersionStorageClass,
+        ObjectVersion, ObjectVersionStorageClass, Owner,
     },
 };
 
@@ -18,7 +20,7 @@ use super::{
 };
 use crate::{
     app::Call,
-    data::{Checksum, ChecksumKind},
+    data::{Algorithm, ChecksumKind, described_in},
     http::percent,
     listing::{After, Item, Page, Query, decode_token, encode_token},
     store::Entry,
@@ -41,6 +43,10 @@ impl KeyEncoding {
 
     pub(super) fn write(self, text: String) -> String {
         if self.percent { percent::encode(&text) } else { text }
+    }
+
+    pub(super) fn written(self, text: &str) -> Cow<'_, str> {
+        if self.percent { percent::encode(text).into() } else { text.into() }
     }
 
     /// `None` for an empty text.
@@ -74,36 +80,72 @@ pub(super) fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
     (!list.is_empty()).then_some(list)
 }
 
-impl S3Operations {
-    fn object(&self, encoding: KeyEncoding, key: String, entry: &Entry, with_owner: bool) -> Object {
-        let checksum = Checksum::kept_in(entry.user_metadata.as_ref());
-        let checksum_type = checksum.as_ref().map(|checksum| ChecksumKind::of(&checksum.value).name());
-        let checksum = checksum.map(|checksum| checksum.algorithm.name().to_ascii_uppercase());
-        Object {
-            key: Some(encoding.write(key)),
-            checksum_algorithm: checksum.map(|algorithm| vec![ChecksumAlgorithm::from(algorithm)]),
-            checksum_type: checksum_type.map(ChecksumType::from_static),
-            e_tag: etag(entry),
-            last_modified: Some(entry.last_modified().map_or_else(epoch, timestamp)),
-            owner: with_owner.then(|| self.owner(entry.permission.owner)),
-            size: Some(entry.length() as i64),
-            storage_class: Some(ObjectStorageClass::from_static(ObjectStorageClass::STANDARD)),
-            ..Object::default()
-        }
-    }
+/// What a listing says of an object's checksum.
+pub(super) fn checksum(entry: &Entry) -> Option<(Algorithm, ChecksumKind)> {
+    described_in(entry.metadata.as_ref()?.text())
+}
 
-    fn split(&self, encoding: KeyEncoding, items: Vec<Item>, with_owner: bool) -> (Vec<Object>, Vec<CommonPrefix>) {
-        let (mut objects, mut prefixes) = (Vec::new(), Vec::new());
-        for item in items {
-            match item {
-                Item::Key(key, entry) => objects.push(self.object(encoding, key, &entry, with_owner)),
-                Item::Prefix(common) => prefixes.push(CommonPrefix { prefix: Some(encoding.write(common)) }),
+/// A page of ListObjectsV2.
+pub(super) struct ListedV2 {
+    /// What the document says besides its keys and common prefixes.
+    pub(super) head: ListObjectsV2Output,
+    pub(super) items: Vec<Item>,
+    pub(super) encoding: KeyEncoding,
+    pub(super) with_owner: bool,
+}
+
+fn object(encoding: KeyEncoding, key: String, entry: &Entry, owner: Option<Owner>) -> Object {
+    let checksum = checksum(entry);
+    let algorithm = checksum.map(|(algorithm, _)| algorithm.name().to_ascii_uppercase());
+    Object {
+        key: Some(encoding.write(key)),
+        checksum_algorithm: algorithm.map(|algorithm| vec![ChecksumAlgorithm::from(algorithm)]),
+        checksum_type: checksum.map(|(_, kind)| ChecksumType::from_static(kind.name())),
+        e_tag: etag(entry),
+        last_modified: Some(entry.last_modified().map_or_else(epoch, timestamp)),
+        owner,
+        size: Some(entry.length() as i64),
+        storage_class: Some(ObjectStorageClass::from_static(ObjectStorageClass::STANDARD)),
+        ..Object::default()
+    }
+}
+
+/// `owner`: describes the owner of a key.
+fn split(
+    encoding: KeyEncoding,
+    items: Vec<Item>,
+    owner: Option<impl Fn(u32) -> Owner>,
+) -> (Vec<Object>, Vec<CommonPrefix>) {
+    let (mut objects, mut prefixes) = (Vec::new(), Vec::new());
+    for item in items {
+        match item {
+            Item::Key(key, entry) => {
+                let owner = owner.as_ref().map(|owner| owner(entry.permission.owner));
+                objects.push(object(encoding, key, &entry, owner));
             }
+            Item::Prefix(common) => prefixes.push(CommonPrefix { prefix: Some(encoding.write(common)) }),
         }
-        (objects, prefixes)
+    }
+    (objects, prefixes)
+}
+
+impl ListedV2 {
+    /// The page as `s3s` takes it.
+    pub(super) fn output(self, owner: impl Fn(u32) -> Owner) -> ListObjectsV2Output {
+        let Self { head, items, encoding, with_owner } = self;
+        let (contents, common_prefixes) = split(encoding, items, with_owner.then_some(owner));
+        ListObjectsV2Output { contents: some(contents), common_prefixes: some(common_prefixes), ..head }
+    }
+}
+
+impl S3Operations {
+    pub(super) async fn list_objects_v2(&self, call: &Call, input: ListObjectsV2Input) -> Answer<ListObjectsV2Output> {
+        let listed = self.listed_v2(call, input).await?;
+        Ok(S3Response::new(listed.output(|uid| self.owner(uid))))
     }
 
-    pub(super) async fn list_objects_v2(&self, call: &Call, input: ListObjectsV2Input) -> Answer<ListObjectsV2Output> {
+    /// Reads a page.
+    pub(super) async fn listed_v2(&self, call: &Call, input: ListObjectsV2Input) -> Result<ListedV2> {
         let encoding = KeyEncoding::of(input.encoding_type.as_ref())?;
         let limit = limit("max-keys", input.max_keys)?;
         let (prefix, delimiter) = (input.prefix.unwrap_or_default(), input.delimiter.unwrap_or_default());
@@ -118,8 +160,7 @@ impl S3Operations {
         let query = Query { prefix: &prefix, delimiter: &delimiter, after, limit };
         let Page { items, next } = self.gateway.list_keys(call, &input.bucket, &query).await?;
         let key_count = items.len() as i32;
-        let (contents, common_prefixes) = self.split(encoding, items, input.fetch_owner.unwrap_or_default());
-        Ok(S3Response::new(ListObjectsV2Output {
+        let head = ListObjectsV2Output {
             name: Some(input.bucket),
             prefix: Some(encoding.write(prefix)),
             delimiter: encoding.write_some(delimiter),
@@ -130,10 +171,9 @@ impl S3Operations {
             continuation_token: input.continuation_token,
             start_after: input.start_after.map(|key| encoding.write(key)),
             encoding_type: input.encoding_type,
-            contents: some(contents),
-            common_prefixes: some(common_prefixes),
-            request_charged: None,
-        }))
+            ..ListObjectsV2Output::default()
+        };
+        Ok(ListedV2 { head, items, encoding, with_owner: input.fetch_owner.unwrap_or_default() })
     }
 
     pub(super) async fn list_objects(&self, call: &Call, input: ListObjectsInput) -> Answer<ListObjectsOutput> {
@@ -145,7 +185,7 @@ impl S3Operations {
         let after = After::client(&marker, &prefix, &delimiter);
         let query = Query { prefix: &prefix, delimiter: &delimiter, after, limit };
         let Page { items, next } = self.gateway.list_keys(call, &input.bucket, &query).await?;
-        let (contents, common_prefixes) = self.split(encoding, items, true);
+        let (contents, common_prefixes) = split(encoding, items, Some(|uid| self.owner(uid)));
         let is_truncated = Some(next.is_some());
         let next_marker = match next {
             Some(After::Key(position) | After::Prefix(position)) => Some(encoding.write(position)),
@@ -180,7 +220,7 @@ impl S3Operations {
         let query =
             Query { prefix: &prefix, delimiter: &delimiter, after: After::client(&marker, &prefix, &delimiter), limit };
         let Page { items, next } = self.gateway.list_keys(call, &input.bucket, &query).await?;
-        let (objects, common_prefixes) = self.split(encoding, items, true);
+        let (objects, common_prefixes) = split(encoding, items, Some(|uid| self.owner(uid)));
         let version = |object: Object| ObjectVersion {
             checksum_algorithm: object.checksum_algorithm,
             checksum_type: object.checksum_type,

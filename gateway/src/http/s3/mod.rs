@@ -20,6 +20,7 @@ mod headers;
 #[cfg(test)]
 mod hostile;
 mod listing;
+mod listing_document;
 mod metadata;
 mod multipart;
 mod operation;

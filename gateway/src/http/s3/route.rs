@@ -20,6 +20,7 @@ use super::{
     document::{self, Element},
     errors::{self, Refusal},
     framing::Framing,
+    listing_document,
     multipart::Target,
     operation::{self, Level, Operation, level},
     plain, unset,
@@ -173,6 +174,11 @@ impl Route {
             let body = std::mem::take(&mut request.input);
             let document = self.elements(operation, &request, body).await?;
             return self.own(operation.name, call, &request, &conditions, &document).await.map_err(refused);
+        }
+        if let Some(input) = listing_document::plain(operation, &request) {
+            let call = context.call(caller).map_err(|error| refused(error.into()))?;
+            context.set_verb("list_objects_v2");
+            return self.operations.list_plain(&call, input).await.map_err(refused);
         }
         if plain::is_plain(operation, &request) {
             let call = context.call(caller.clone()).map_err(|error| refused(error.into()))?;

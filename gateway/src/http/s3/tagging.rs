@@ -141,7 +141,7 @@ impl S3Operations {
         input: GetObjectTaggingInput,
     ) -> Answer<GetObjectTaggingOutput> {
         let entry = self.gateway.head_object(call, &input.bucket, &input.key).await?;
-        let tag_set = to_document(of(entry.user_metadata.as_ref()));
+        let tag_set = to_document(of(entry.user_metadata()));
         Ok(S3Response::new(GetObjectTaggingOutput { tag_set, ..GetObjectTaggingOutput::default() }))
     }
 
@@ -151,7 +151,7 @@ impl S3Operations {
         input: DeleteObjectTaggingInput,
     ) -> Answer<DeleteObjectTaggingOutput> {
         let entry = self.gateway.head_object(call, &input.bucket, &input.key).await?;
-        if count(entry.user_metadata.as_ref()).is_some() {
+        if count(entry.user_metadata()).is_some() {
             self.set_tags(call, input.bucket, input.key, None).await?;
         }
         Ok(S3Response::new(DeleteObjectTaggingOutput::default()))
@@ -174,7 +174,7 @@ impl S3Operations {
     ) -> Answer<GetBucketTaggingOutput> {
         self.gateway.head_namespace(call, &input.bucket).await?;
         let root = self.gateway.stat(call, &input.bucket, "", Naming::Exact).await?;
-        let tags = of(root.user_metadata.as_ref());
+        let tags = of(root.user_metadata());
         if tags.is_empty() {
             let mut missing = S3Error::with_message(errors::code("NoSuchTagSet"), "The TagSet does not exist");
             missing.set_status_code(http::StatusCode::NOT_FOUND);

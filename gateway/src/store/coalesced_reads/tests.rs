@@ -15,6 +15,8 @@ struct Fake {
     answers_too_few: bool,
 }
 
+/// Keys above this are as large as they are above it.
+const LARGE: u32 = 1000;
 const BAD: u32 = 99;
 const POISON: u32 = 98;
 
@@ -22,6 +24,10 @@ impl BatchRead for Arc<Fake> {
     type Key = u32;
     type Answer = (u32, u32);
     const NAME: &'static str = "fake";
+
+    fn size(key: &u32) -> usize {
+        if *key >= LARGE { (*key - LARGE) as usize } else { 1 }
+    }
 
     async fn read(&self, keys: &[u32]) -> Result<Vec<Result<(u32, u32)>>, Failure> {
         let statement = self.statements.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
@@ -237,4 +243,22 @@ async fn a_failed_statement_is_not_sent_again_for_callers_that_have_gone() {
     let answers = join_all(callers).await;
     assert!(answers[0].is_err() && answers[1].is_ok());
     assert_eq!(sent(&fake).await, [vec![POISON, 1, 2], vec![POISON], vec![1]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_statement_is_filled_by_the_size_of_its_reads() {
+    let (fake, reads) = reads(GATHERING);
+    let [two, three, five] = [2, 3, 5].map(|size| LARGE + size);
+    let mut callers = vec![read(&reads, 0)];
+    assert_eq!(sent(&fake).await, [[0]]);
+    callers.push(read(&reads, three));
+    assert_eq!(sent(&fake).await, [[0]], "three of four");
+    callers.push(read(&reads, two));
+    assert_eq!(sent(&fake).await, [[0], [three]], "what does not fit stays");
+    callers.extend([1, five, 2].map(|key| read(&reads, key)));
+    fake.gate.add_permits(2);
+    assert_eq!(sent(&fake).await, [vec![0], vec![three], vec![two, 1], vec![five]], "what is too large goes alone");
+    fake.gate.add_permits(3);
+    assert!(join_all(callers).await.iter().all(Result::is_ok));
+    assert_eq!(sent(&fake).await.last(), Some(&vec![2]));
 }
