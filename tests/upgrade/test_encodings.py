@@ -5,7 +5,6 @@ import os
 import psycopg
 import pytest
 
-
 SAID = {
     **{encoding: f"UTF8, and this one has {encoding}" for encoding in ("LATIN1", "WIN1252", "KOI8R", "SQL_ASCII")},
     # PostgreSQL refuses the script itself: its text, which is UTF-8, is none in an encoding of several bytes.
