@@ -14,10 +14,14 @@ TEST      ?=
 PLAIN     ?=
 S3_TESTS  ?=
 KEEP      ?=
+PG        ?= $(MANTLE_PG)
+ALSO      ?=
 STACK      = PYTHONPATH=patroni $(PYTHON) -m stack
 CLUSTER    = PYTHONPATH=patroni $(PYTHON) -m cluster
 SUITE      = $(PYTHON) tests/run.py
 export PYTHONDONTWRITEBYTECODE = 1
+# The major version of PostgreSQL: 15 from Debian, or another that patroni/stack/servers.py names.
+export MANTLE_PG = $(PG)
 
 .DEFAULT_GOAL := help
 .PHONY: help run stop status clean install build test one property simulate fuzz lint bench soak chaos chaos-proof clients conformance exercises python cluster cluster-status cluster-worker cluster-stop
@@ -28,7 +32,7 @@ help: ## List the targets
 python:
 	@test -n "$(PYTHON)" || { echo 'mantle: Python 3.11 or newer is needed and `python3` is not installed: apt-get install python3' >&2; exit 1; }
 
-run: python ## Install, build, start everything under .run/ and load the Debian archive's list (FULL=1: all of it)
+run: python ## Install, build, start everything under .run/ and load the Debian archive's list (FULL=1: all of it; PG=18: on that version of PostgreSQL, of 15, 16 and 18)
 	@$(STACK) run $(if $(PORT_BASE),--port-base $(PORT_BASE)) $(if $(FULL),--full)
 
 stop: python ## Stop what `make run` started; the data stays
@@ -37,7 +41,7 @@ stop: python ## Stop what `make run` started; the data stays
 status: python ## Show the services, and the role and position of each replica
 	@$(STACK) status $(if $(PORT_BASE),--port-base $(PORT_BASE))
 
-cluster: python ## Start a highly available cluster under .cluster/: etcd, Patroni, Citus where it is installed, 4 IndexNodes, 2 gateways (PLAIN=1: without Citus)
+cluster: python ## Start a highly available cluster under .cluster/: etcd, Patroni, Citus where it is installed, 4 IndexNodes, 2 gateways (PLAIN=1: without Citus; PG=18: on that version of PostgreSQL)
 	@$(CLUSTER) start $(if $(PLAIN),--plain)
 
 cluster-status: python ## Show the services of each host, the leaders, and what is missing
@@ -49,7 +53,7 @@ cluster-worker: python ## Add a Citus worker with a standby to the running clust
 cluster-stop: python ## Stop what `make cluster` started; the data stays
 	@$(CLUSTER) stop
 
-clean: python ## Stop everything and remove .run/, .cluster/, .test/, .test-cluster/, .chaos/, .concurrency/, .bench/, .bench-tls/, .clients/, .conformance/ with all data (not target/)
+clean: python ## Stop everything and remove .run/, .cluster/, .test/, .test-cluster/, .chaos/, .concurrency/, .bench/, .bench-tls/, .clients/, .conformance/, .test-upgrade/ with all data (not target/)
 	@$(CLUSTER) clean
 	@$(CLUSTER) clean --folder .test-cluster
 	@$(CLUSTER) clean --folder .chaos
@@ -60,6 +64,9 @@ clean: python ## Stop everything and remove .run/, .cluster/, .test/, .test-clus
 	@$(STACK) clean --folder .bench-tls
 	@$(STACK) clean --folder .clients/stack
 	@$(STACK) clean --folder .conformance/stack
+	@$(STACK) clean --folder .test-upgrade/stack
+	@$(STACK) clean --folder .test-upgrade/alone
+	@rm -rf .test-upgrade
 	@rm -rf .clients
 	@rm -rf .conformance
 	@rm -rf tests/.venv
@@ -70,8 +77,8 @@ install: python ## Install what the build needs
 build: python ## Build the services and the extension
 	@$(STACK) build
 
-test: python ## Install, build, run every test against a stack of its own under .test/ (ONLY=e2e: one phase)
-	@$(SUITE) $(if $(ONLY),--only $(ONLY))
+test: python ## Install, build, run every test against a stack of its own under .test/ (ONLY=e2e: one phase; PG=18: on that version; ALSO=18: pgTAP, upgrades and e2e on that version too)
+	@$(SUITE) $(if $(ONLY),--only $(ONLY)) $(if $(ALSO),--also $(ALSO))
 
 one: python ## Run one test: TEST=tests/e2e/test_renames.py::test_x, TEST=tests/pgtap/listing.sql, TEST=index::tests::rules
 	@$(SUITE) --one "$(TEST)"

@@ -22,8 +22,19 @@ use std::{
 use mantle_types::{error::ERROR_TABLE, limits::LIMITS, verbs::VERBS};
 
 /// Files and directories of `sql/`, each of which may use what those before it made.
-const ORDER: [&str; 10] =
-    ["roles.sql", "tables", "steps", "verbs", "reads", "import", "analysts", "monitor", "admin", "native.sql"];
+const ORDER: [&str; 11] = [
+    "encoding.sql",
+    "roles.sql",
+    "tables",
+    "steps",
+    "verbs",
+    "reads",
+    "import",
+    "analysts",
+    "monitor",
+    "admin",
+    "native.sql",
+];
 
 /// The batch verbs whose elements each are a change on one node, so that Citus can send each directory's elements to its node.
 const DISTRIBUTED: [&str; 3] = ["mkdir", "put_object", "delete_object"];

@@ -15,8 +15,4 @@ END $$;
 REVOKE ALL ON SCHEMA mantle FROM PUBLIC;
 GRANT USAGE ON SCHEMA mantle TO mantle_gateway, mantle_importer, mantle_index, mantle_analyst, mantle_monitor;
 
--- A role that may write messages may forge the change stream (P6). The extension writes its own messages from C and
--- needs no EXECUTE.
-REVOKE EXECUTE ON FUNCTION pg_catalog.pg_logical_emit_message(boolean, text, text) FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION pg_catalog.pg_logical_emit_message(boolean, text, bytea) FROM PUBLIC;
 COMMENT ON SCHEMA mantle IS 'Mantle: the namespace of an object store, its verbs, and views of it';

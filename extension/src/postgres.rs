@@ -10,4 +10,5 @@ pub mod logical_message;
 pub mod probe;
 pub mod row;
 pub mod saved_plan;
+pub mod versions;
 pub mod writer;

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from stack import citus, packages
+from stack import citus, packages, servers
 from stack.command_line import run_command
 from stack.install import build
 from stack.layout import REPOSITORY
@@ -23,7 +23,7 @@ DATA_GB = 4.0
 def install() -> None:
     """Installs packages, services, extension and Patroni."""
     packages.check_toolchain()
-    packages.install_missing(programs.PACKAGES)
+    packages.install_missing((*programs.PACKAGES, *servers.needed_packages()))
     build()
     programs.make_patroni()
 
@@ -74,6 +74,7 @@ def arguments() -> argparse.Namespace:
 
 def main(given: argparse.Namespace) -> int | None:
     folder = given.folder.absolute()
+    servers.choose_tls()
     if given.command == "start":
         return start(folder, given)
     if read_shape(folder.resolve()) is None and given.command != "add-worker":

@@ -12,9 +12,9 @@ from pathlib import Path
 from stack import http, secret
 from stack.account import Account
 from stack.failure import Failure
-from stack.layout import CONFIG, DATABASE, Host
+from stack.layout import DATABASE, Host
 from stack.poll import wait_until
-from stack.postgresql import PostgreSQL
+from stack.postgresql import PostgreSQL, common_settings
 from stack.process import KILL_BOUND_S, start_ticks
 
 from . import certificates, template, times
@@ -46,8 +46,7 @@ class Member(PostgreSQL):
     def prepare(self) -> None:
         """Writes settings; Patroni makes the data directory."""
         self.account.own_folder(self.data.parent, 0o700)
-        conf = (CONFIG / "mantle.conf").read_text(encoding="utf-8")
-        self.account.write(self.layout.config / "postgresql.conf", conf)
+        self.account.write(self.layout.config / "postgresql.conf", common_settings(self.layout))
         self.account.write(self.config, self.settings())
         names = {role: "superuser" if role == "postgres" else role for role in ROLES}
         passwords = (f"{role}:{secret.read(self.layout, name)}\n" for role, name in names.items())

@@ -16,6 +16,6 @@ def new_shape(workers: int, standbys: int, *, plain: bool = False) -> Shape:
         say("  network namespaces are not permitted here: the hosts are loopback addresses, and cannot be cut off")
     is_citus = citus.is_installed() and not plain
     if not is_citus:
-        reason = "without Citus, as asked" if plain else citus.NOT_FOUND
+        reason = "without Citus, as asked" if plain else citus.absence()
         say(f"  {reason}. One PostgreSQL group, not distributed")
     return Shape(network.free_network() if has_namespaces else LOOPBACK, has_namespaces, is_citus, workers, standbys)

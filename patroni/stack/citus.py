@@ -4,6 +4,7 @@ distributed. Citus must be installed.
 
 from collections.abc import Sequence
 
+from . import servers
 from .build import postgresql_tree
 from .failure import Failure
 from .poll import wait_until
@@ -18,12 +19,19 @@ SETTINGS = {
     "max_worker_processes": "32",
 }
 WORKERS = 2
+MAJORS = ("15", "16", "17")  # that Citus 13.2 exists for
 NOT_FOUND = "Citus: not found; on Debian its package belongs to this PostgreSQL's major version"
+
+
+def absence() -> str:
+    """Why there is no Citus."""
+    major = servers.major()
+    return NOT_FOUND if major in MAJORS else f"Citus: there is none for PostgreSQL {major} (13.2 is for 15 to 17)"
 
 
 def is_installed() -> bool:
     """Checks that Citus is among the server's extensions."""
-    return any(postgresql_tree().glob("share/postgresql/*/extension/citus.control"))
+    return (postgresql_tree() / "extension" / "citus.control").exists()
 
 
 def make_databases(servers: Sequence[Server], database: str) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONFIG = REPOSITORY / "patroni" / "config"
 REPLICAS = (1, 2, 3)
-POSTGRESQL_MAJOR = "15"
 DATABASE = "mantle"
 INDEX_GROUPS = (1,)  # those of `make run`
 REGION = "us-east-1"
@@ -85,8 +84,8 @@ class Layout:
     pids = path_below("pids")
     binaries = path_below("bin")
     postgresql_tree = path_below("pg")
-    postgresql_share = path_below("pg", "share", "postgresql", POSTGRESQL_MAJOR)
-    postgresql_bin = path_below("pg", "lib", "postgresql", POSTGRESQL_MAJOR, "bin")
+    postgresql_extensions = path_below("pg", "extension")
+    postgresql_bin = path_below("pg", "bin")
     environment_file = path_below("env")
     client = path_below("client")  # the Python environment of S3 clients
     marks = path_below("marks")  # one file for each step that is done once in a stack's life, such as an import

@@ -155,7 +155,7 @@ def _processes(stack: Stack) -> str:
 def citus_against_plain(part: str, port_base: int | None) -> None:
     """Writes docs/bench-citus.md. A missed bound is a failure. Without Citus nothing is measured."""
     if not citus.is_installed():
-        say(f"{citus.NOT_FOUND}. Nothing was measured, docs/bench-citus.md is as it was")
+        say(f"{citus.absence()}. Nothing was measured, docs/bench-citus.md is as it was")
         return
     node = CITUS_SETTINGS | citus.SETTINGS | {"citus.enable_stat_counters": "on"}
     settings = {"plain": CITUS_SETTINGS, "coordinator": node, "worker1": node, "worker2": node}

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from .failure import Failure
-from .layout import POSTGRESQL_MAJOR, REPOSITORY
+from .layout import REPOSITORY
 from .terminal import run, say, step
 
 RUST_MIN = (1, 95)
@@ -23,10 +23,10 @@ PYTHON_MIN = (3, 11)
 CARGO_PGRX = "0.18.1"
 
 PACKAGES = (
-    f"postgresql-{POSTGRESQL_MAJOR}",
-    f"postgresql-client-{POSTGRESQL_MAJOR}",
-    f"postgresql-server-dev-{POSTGRESQL_MAJOR}",
-    f"postgresql-{POSTGRESQL_MAJOR}-pgtap",
+    "postgresql-15",
+    "postgresql-client-15",
+    "postgresql-server-dev-15",
+    "postgresql-15-pgtap",
     "libtap-parser-sourcehandler-pgtap-perl",
     "pgbouncer",
     "apt-file",
@@ -167,8 +167,10 @@ def unpacked(package: str) -> Path:
     return folder
 
 
-def make_venv(folder: Path, requirements: Path, python: str = sys.executable) -> None:
-    """Makes a Python environment with exactly the pins of `requirements`; makes it again when that file changes."""
+def make_venv(folder: Path, requirements: Path, python: str = sys.executable, options: tuple[str, ...] = ()) -> None:
+    """Makes a Python environment with exactly the pins of `requirements`; makes it again when that file changes.
+    `options`: of `pip install`.
+    """
     mark = folder / "requirements.txt"
     wanted = requirements.read_text(encoding="utf-8")
     if mark.exists() and mark.read_text(encoding="utf-8") == wanted and (folder / "bin" / "python").exists():
@@ -177,5 +179,5 @@ def make_venv(folder: Path, requirements: Path, python: str = sys.executable) ->
         shutil.rmtree(folder, ignore_errors=True)
         run([python, "-m", "venv", str(folder)], "making a Python environment")
         pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-        run([*pip, "-r", str(requirements)], "pip install")
+        run([*pip, *options, "-r", str(requirements)], "pip install")
         mark.write_text(wanted, encoding="utf-8")

@@ -9,7 +9,7 @@ import shutil
 import signal
 from pathlib import Path
 
-from . import secret
+from . import secret, servers
 from .account import Account
 from .failure import Failure
 from .layout import CONFIG, DATABASE, LOOPBACK, Host, Layout
@@ -41,8 +41,14 @@ host all all 127.0.0.1/32 scram-sha-256
         """Makes the data directory if there is none, and renews the settings."""
         if not self.data.exists():
             self._initialize()
+        made_by, major = (self.data / "PG_VERSION").read_text(encoding="ascii").strip(), servers.major()
+        if made_by != major:
+            raise Failure(
+                f"{self.data} was made by PostgreSQL {made_by}, and this is {major}. Run with PG={made_by}; to go on "
+                f"with {major}, upgrade it (docs/runbooks.md), or remove it by `make clean`"
+            )
         for name, text in (
-            ("mantle.conf", (CONFIG / "mantle.conf").read_text(encoding="utf-8")),
+            ("mantle.conf", common_settings(self.layout)),
             ("pg_hba.conf", self.ACCESS),
             ("postgresql.conf", self.settings()),
         ):
@@ -113,6 +119,13 @@ host all all 127.0.0.1/32 scram-sha-256
 def database_url(layout: Layout, user: str, address: str, port: int, password: str | None = None) -> str:
     """A URL with the password of the secret `password`, by default the user's."""
     return f"postgresql://{user}:{secret.read(layout, password or user)}@{address}:{port}/{DATABASE}"
+
+
+def common_settings(layout: Layout) -> str:
+    """The settings that Mantle relies on, as this server offers them."""
+    text = (CONFIG / "mantle.conf").read_text(encoding="utf-8")
+    has_lz4 = servers.offers_lz4(layout.postgresql_bin)
+    return text if has_lz4 else text.replace("wal_compression = lz4", "wal_compression = pglz")
 
 
 def copy_tree(source: Path, layout: Layout) -> None:

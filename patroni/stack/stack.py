@@ -95,7 +95,7 @@ class Stack(Deployment):
 
     def _check_extension(self) -> None:
         """roles.sql upgrades data of a released version, but not of another build of the same version."""
-        folder = self.layout.postgresql_share / "extension"
+        folder = self.layout.postgresql_extensions
         known = {  # digest of an install script: its name
             hashlib.sha256(script.name.encode() + script.read_bytes()).hexdigest(): script.stem
             for script in folder.glob("mantle--*.sql")

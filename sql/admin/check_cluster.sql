@@ -3,7 +3,7 @@ CREATE FUNCTION mantle.node_facts() RETURNS jsonb LANGUAGE plpgsql VOLATILE {as_
 BEGIN
     RETURN jsonb_build_object(
         'version', (SELECT e.extversion FROM pg_extension e WHERE e.extname = 'mantle'),
-        'worker', (SELECT coalesce(jsonb_agg(w), '[]') FROM mantle.worker_problems() AS w),
+        'worker', (SELECT coalesce(jsonb_agg(w ORDER BY w), '[]') FROM mantle.worker_problems() AS w),
         'wal_level', current_setting('wal_level'),
         'prepared', current_setting('max_prepared_transactions')::int,
         'locks', current_setting('max_locks_per_transaction')::int,
@@ -22,10 +22,10 @@ BEGIN
              WHERE p.proname = 'pg_logical_emit_message' AND p.pronamespace = 'pg_catalog'::regnamespace),
         'slots', (SELECT coalesce(jsonb_object_agg(s.slot_name, s.wal_status), '{}') FROM pg_replication_slots s
                    WHERE s.database = current_database()),
-        'unread_slots', (SELECT coalesce(jsonb_agg(s.slot_name), '[]') FROM pg_replication_slots s
+        'unread_slots', (SELECT coalesce(jsonb_agg(s.slot_name ORDER BY s.slot_name), '[]') FROM pg_replication_slots s
                           WHERE s.database = current_database() AND NOT s.active),
-        'index_replicas', (SELECT coalesce(jsonb_agg(r), '[]') FROM mantle.reported_index_replicas() AS r),
-        'roles', (SELECT coalesce(jsonb_agg(r.rolname), '[]') FROM pg_roles r
+        'index_replicas', (SELECT coalesce(jsonb_agg(r ORDER BY r), '[]') FROM mantle.reported_index_replicas() AS r),
+        'roles', (SELECT coalesce(jsonb_agg(r.rolname ORDER BY r.rolname), '[]') FROM pg_roles r
                    WHERE r.rolname IN (
                        'mantle_gateway', 'mantle_importer', 'mantle_index', 'mantle_analyst', 'mantle_monitor')),
         'hot_shards', (

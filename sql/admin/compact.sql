@@ -8,7 +8,7 @@ DECLARE
     v_sum mantle.meta;
 BEGIN
     PERFORM mantle.raise_fault(mantle.latch_pids(ARRAY[p_pid], '{}'));
-    SELECT array_agg(c.ts) INTO v_chosen
+    SELECT array_agg(c.ts) INTO v_chosen  -- any order
       FROM (SELECT m.ts FROM mantle.meta m WHERE m.pid = p_pid AND m.name = '/_ATTR' AND m.ts > 0
              ORDER BY m.ts LIMIT p_limit FOR UPDATE SKIP LOCKED) AS c;
     IF v_chosen IS NULL THEN

@@ -48,7 +48,8 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = 'the MetaTable is distributed already';
     END IF;
-    SELECT string_agg(format('%s:%s %s', r.nodename, r.nodeport, r.result), '; ') INTO v_bad
+    SELECT string_agg(format('%s:%s %s', r.nodename, r.nodeport, r.result), '; ' ORDER BY r.nodename, r.nodeport)
+      INTO v_bad
       FROM run_command_on_workers(
                $c$ SELECT CASE WHEN EXISTS (SELECT FROM mantle.meta) THEN 'holds entries of its own' END $c$) AS r
      WHERE r.result <> '' OR NOT r.success;

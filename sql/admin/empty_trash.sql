@@ -42,7 +42,7 @@ DECLARE
     v_leaf boolean;
 BEGIN
     LOOP
-        SELECT array_agg(e.id), bool_and(e.is_directory) IS NOT TRUE INTO v_children, v_leaf
+        SELECT array_agg(e.id), bool_and(e.is_directory) IS NOT TRUE INTO v_children, v_leaf  -- any order
           FROM mantle.first_entries(v_id, 100) AS e;
         IF v_leaf THEN
             RETURN ARRAY[v_id];

@@ -63,7 +63,7 @@ BEGIN
         RETURN;
     END IF;
     IF mantle.is_distributed() THEN
-        SELECT string_agg(r.result, '; ') INTO v_bad
+        SELECT string_agg(r.result, '; ' ORDER BY r.result) INTO v_bad
           FROM run_command_on_all_nodes(format('SELECT mantle.drop_index_slot(%L)', v_slot)) AS r WHERE NOT r.success;
         IF v_bad IS NOT NULL THEN
             RAISE EXCEPTION USING ERRCODE = 'object_in_use', MESSAGE = v_bad;

@@ -19,6 +19,7 @@ END $$;
 -- `%shard%` stands for the shard. It is a subquery for any number of shards: to a single query in parentheses the
 -- caller could not add an ORDER BY or a LIMIT of its own.
 CREATE FUNCTION mantle.over_local_shards(p_table text, p_query text) RETURNS text LANGUAGE sql VOLATILE AS $$
+    -- any order
     SELECT '(SELECT u.* FROM (' || string_agg('(' || replace(p_query, '%shard%', s::text) || ')', ' UNION ALL ')
            || ') AS u)'
       FROM mantle.local_shards(p_table) AS s

@@ -14,8 +14,8 @@ DECLARE
     v_pids bigint[];
 BEGIN
     IF v_all IS NOT NULL THEN
-        EXECUTE format('SELECT array_agg(u.pid) FROM (SELECT DISTINCT a.pid FROM %s AS a ORDER BY 1 LIMIT %s) AS u',
-                       v_all, p_limit) INTO v_pids;
+        EXECUTE format('SELECT array_agg(u.pid ORDER BY u.pid)
+                          FROM (SELECT DISTINCT a.pid FROM %s AS a ORDER BY 1 LIMIT %s) AS u', v_all, p_limit) INTO v_pids;
     END IF;
     RETURN coalesce(v_pids, '{}');
 END $$;
@@ -43,6 +43,7 @@ BEGIN
         END IF;
     END LOOP;
     IF NOT mantle.is_distributed() THEN
+        -- any order
         SELECT coalesce(sum(c.folded), 0), coalesce(array_agg(c.pid) FILTER (WHERE c.folded >= p_busy_min), '{}'),
                max(c.pid)
           INTO v_folded, v_found, v_last FROM mantle.compact_directories(v_latched, p_batch) AS c;
@@ -83,7 +84,8 @@ BEGIN
             UNION ALL
             SELECT (SELECT m.pid FROM mantle.meta m WHERE m.ts > 0 AND m.pid > n.pid ORDER BY m.pid LIMIT 1)
               FROM next n WHERE n.pid IS NOT NULL)
-        SELECT array_agg(n.pid) INTO v_pids FROM (SELECT pid FROM next WHERE pid IS NOT NULL LIMIT 64) AS n;
+        SELECT array_agg(n.pid ORDER BY n.pid) INTO v_pids
+          FROM (SELECT pid FROM next WHERE pid IS NOT NULL LIMIT 64) AS n;
     END IF;
     IF coalesce(cardinality(v_pids), 0) = 0 THEN
         PERFORM set_config('mantle.compact_from', '0', false);

@@ -103,6 +103,7 @@ DECLARE
     v_ids bigint[];
     v_names text[];
 BEGIN
+    -- any order, the same for both
     SELECT array_agg(m.id), array_agg(m.name) INTO v_ids, v_names
       FROM mantle.meta m WHERE m.pid = 0 AND m.id IS NOT NULL;
     RETURN QUERY
@@ -123,6 +124,7 @@ DECLARE
     v_pids bigint[];
     v_namespaces bigint[];
 BEGIN
+    -- any order, the same for all
     SELECT coalesce(array_agg(m.id), '{}'), coalesce(array_agg(m.pid), '{}'), coalesce(array_agg(m.ns), '{}')
       INTO v_ids, v_pids, v_namespaces FROM mantle.meta m WHERE m.explicit IS NOT NULL;
     RETURN QUERY SELECT * FROM mantle.check_places(v_ids, v_namespaces);
@@ -142,6 +144,7 @@ DECLARE
     v_ids bigint[];
     v_recorded text[];
 BEGIN
+    -- any order, the same for both
     SELECT array_agg(m.pid), array_agg(concat_ws(',', m.owner, m.grp, m.mode)) INTO v_ids, v_recorded
       FROM mantle.meta m
      WHERE m.name = '/_ATTR' AND m.ts = 0 AND m.mode IS NOT NULL AND m.removed IS NOT TRUE;

@@ -9,9 +9,11 @@ DECLARE
     v_depths int[];
     v_names text[];
 BEGIN
+    -- any order, the same for all
     SELECT coalesce(array_agg(m.id), '{}') AS ids, coalesce(array_agg(m.pid), '{}') AS pids, array_agg(m.ns) AS ns
       INTO d FROM mantle.meta m WHERE m.explicit IS NOT NULL;
     v_depths := mantle.tree_depths(d.ids, d.pids);
+    -- any order, the same for both
     SELECT array_agg(n.ns), array_agg(n.name) INTO v_namespaces, v_names FROM mantle.namespaces n;
     RETURN QUERY
     -- One row for each namespace and depth: the namespace's position in the array times 1,000, plus the depth.

@@ -7,6 +7,7 @@ CREATE FUNCTION mantle.du_rows(
     p_ids bigint[], p_rows int[], p_paths text[], OUT ids bigint[], OUT above int[], OUT paths text[], OUT owners int[],
     OUT grps int[], OUT modes int[]) LANGUAGE plpgsql STABLE {as_caller} AS $$
 BEGIN
+    -- any order, the same for all
     EXECUTE 'SELECT array_agg(m.id), array_agg(u.n), array_agg(u.path || m.name),
                     array_agg(m.owner), array_agg(m.grp), array_agg(m.mode)
                FROM unnest($1, $2, $3) AS u(id, n, path) JOIN mantle.meta m ON m.pid = u.id AND m.explicit IS NOT NULL'

@@ -1,6 +1,6 @@
 --- analyst: 1, 2, 4, …, up to the largest bigint
 CREATE FUNCTION mantle.powers_of_two() RETURNS bigint[] LANGUAGE sql IMMUTABLE AS $$
-    SELECT array_agg(1::bigint << i) FROM generate_series(0, 62) AS i
+    SELECT array_agg(1::bigint << i ORDER BY i) FROM generate_series(0, 62) AS i
 $$;
 
 --- Objects by size, in powers of two, by namespace

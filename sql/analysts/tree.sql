@@ -21,6 +21,7 @@ DECLARE
 BEGIN
     ids := p_ids; rows := p_rows;
     WHILE NOT mantle.are_many(ids) LOOP
+        -- any order, the same for both
         EXECUTE 'SELECT array_agg(m.id), array_agg(u.n) FROM unnest($1, $2) AS u(id, n)
                    JOIN mantle.meta m ON m.pid = u.id AND m.explicit IS NOT NULL'
             INTO v_ids, v_rows USING v_ids, v_rows;
@@ -29,6 +30,7 @@ BEGIN
         END IF;
         ids := ids || v_ids; rows := rows || v_rows;
     END LOOP;
+    -- any order, the same for both
     SELECT coalesce(array_agg(m.id), '{}'), coalesce(array_agg(m.pid), '{}') INTO v_ids, v_pids
       FROM mantle.meta m WHERE m.ns = p_ns AND m.explicit IS NOT NULL;
     ids := p_ids || v_ids; rows := p_rows || mantle.tree_rows(p_ids, p_rows, v_ids, v_pids);
@@ -45,6 +47,7 @@ DECLARE
 BEGIN
     ids := v_ids; keys := v_keys;
     WHILE NOT mantle.are_many(ids) LOOP
+        -- any order, the same for both
         EXECUTE 'SELECT array_agg(m.id), array_agg(u.key || m.name) FROM unnest($1, $2) AS u(id, key)
                    JOIN mantle.meta m ON m.pid = u.id AND m.explicit IS NOT NULL'
             INTO v_ids, v_keys USING v_ids, v_keys;
@@ -53,6 +56,7 @@ BEGIN
         END IF;
         ids := ids || v_ids; keys := keys || v_keys;
     END LOOP;
+    -- any order, the same for all
     SELECT coalesce(array_agg(m.id), '{}'), coalesce(array_agg(m.pid), '{}'), coalesce(array_agg(m.name), '{}')
       INTO v_ids, v_pids, v_names FROM mantle.meta m WHERE m.ns = p_ns AND m.explicit IS NOT NULL;
     ids := p_id || v_ids; keys := p_key || mantle.tree_keys(p_id, p_key, v_ids, v_pids, v_names);

@@ -41,18 +41,22 @@ BEGIN
     INSERT INTO mantle.meta (pid, name, ns, id, owner, grp, mode, version, explicit, created)
     SELECT u.pid, u.name, p_ns, u.id, v_root.owner, v_root.grp, v_root.mode, 1, false, now()
       FROM unnest(p_pid, p_name, p_id, p_code) AS u(pid, name, id, code) WHERE u.code IS NULL;
-    SELECT array_agg(ROW(p_ns, u.pid, u.n, u.n, 0)::mantle.delta) INTO v_deltas
+    SELECT array_agg(ROW(p_ns, u.pid, u.n, u.n, 0)::mantle.delta) INTO v_deltas  -- any order
       FROM (SELECT x.pid, count(*) AS n FROM unnest(p_pid, p_code) AS x(pid, code)
              WHERE x.code IS NULL GROUP BY x.pid) AS u;
     IF v_deltas IS NULL THEN
         RETURN;
     END IF;
     PERFORM mantle.add_deltas_waiting(v_deltas);
+    -- Parents come before their children in the message, too.
     PERFORM mantle.raise_fault(mantle.emit_directories(
-                NULL, 0, array_agg(false), array_agg(p_ns), array_agg(u.pid), array_agg(u.name), array_agg(u.id),
-                array_agg(1::bigint), array_agg(v_root.owner), array_agg(v_root.grp), array_agg(v_root.mode),
-                NULL, NULL))
-       FROM unnest(p_pid, p_name, p_id, p_code) AS u(pid, name, id, code) WHERE u.code IS NULL;
+                NULL, 0, array_fill(false, e.size), array_fill(p_ns, e.size), e.pids, e.names, e.ids,
+                array_fill(1::bigint, e.size), array_fill(v_root.owner, e.size), array_fill(v_root.grp, e.size),
+                array_fill(v_root.mode, e.size), NULL, NULL))
+       FROM (SELECT array_agg(u.pid ORDER BY u.n) AS pids, array_agg(u.name ORDER BY u.n) AS names,
+                    array_agg(u.id ORDER BY u.n) AS ids, ARRAY[count(*)::int] AS size
+               FROM unnest(p_pid, p_name, p_id, p_code) WITH ORDINALITY AS u(pid, name, id, code, n)
+              WHERE u.code IS NULL) AS e;
 END $$;
 
 --- importer: Imports implicit directories, parents before children; answers only those not inserted, {already_exists}
@@ -85,11 +89,13 @@ BEGIN
         THEN ARRAY(SELECT u.id FROM unnest(p_id) AS u(id) WHERE mantle.id_fault(u.id) IS NOT NULL) ELSE '{}' END;
     SELECT array_agg(coalesce(v_missing, mantle.directory_name_fault(u.name), CASE
                WHEN u.pid IS NULL OR u.pid < {ID_MIN} THEN '{invalid_argument}'
-               WHEN u.id IS NULL OR u.id = ANY (v_unrecorded) THEN '{invalid_id}' END)), array_agg(NULL::bigint)
-      INTO v_code, v_existing FROM unnest(p_pid, p_name, p_id) AS u(pid, name, id);
+               WHEN u.id IS NULL OR u.id = ANY (v_unrecorded) THEN '{invalid_id}' END) ORDER BY u.n),
+           array_fill(NULL::bigint, ARRAY[count(*)::int])
+      INTO v_code, v_existing FROM unnest(p_pid, p_name, p_id) WITH ORDINALITY AS u(pid, name, id, n);
     LOOP
-        -- Rows come in order. Each pass moves the children of parents that the pass before found to their real places.
-        SELECT array_agg(p.pid), array_agg(p.code), array_agg(p.existing),
+        -- Each pass moves the children of parents that the pass before found to their real places.
+        SELECT array_agg(p.pid ORDER BY p.ord), array_agg(p.code ORDER BY p.ord),
+               array_agg(p.existing ORDER BY p.ord),
                array_agg(DISTINCT p.pid) FILTER (WHERE p.outside AND p.code IS NULL AND p.pid <> ALL (v_latched))
           INTO v_pid, v_planned, v_planned_existing, v_fresh
           FROM mantle.import_plan(p_pid, p_name, p_id, v_code, v_existing) AS p;

@@ -42,7 +42,7 @@ DECLARE
     v_ids bigint[] := '{}';
 BEGIN
     FOR d
-        IN SELECT u.pid, array_agg(u.name) || array_agg(left(u.name, -1)) AS names
+        IN SELECT u.pid, array_agg(u.name) || array_agg(left(u.name, -1)) AS names  -- any order
           FROM unnest(p_pid, p_name, p_planned) AS u(pid, name, planned)
          WHERE u.planned IS NULL AND u.pid = ANY (p_fresh) GROUP BY u.pid ORDER BY u.pid
     LOOP
@@ -132,7 +132,7 @@ BEGIN
     SELECT * INTO s FROM mantle.import_screen(
         array_fill(p_at, ARRAY[cardinality(p_name)]), p_name, p_size, v_removed, ARRAY[p_at]);
     v_probed := s.check_name || ARRAY(SELECT u.name || '/' FROM unnest(s.check_name) AS u(name));
-    SELECT array_agg(m.name) INTO v_there
+    SELECT array_agg(m.name) INTO v_there  -- any order
       FROM mantle.meta m WHERE m.pid = p_at AND m.name = ANY (v_probed) AND m.ts = 0;
     refused_ord := s.refused_ord;
     refused_code := s.refused_code;

@@ -17,6 +17,7 @@ DECLARE
     v_codes text[];
     v_ords int[];
 BEGIN
+    -- any order
     SELECT coalesce(array_agg(a.pid) FILTER (WHERE a.removed), '{}'), coalesce(array_agg(a.pid), '{}')
       INTO v_removed, v_occupied
       FROM (SELECT m.pid, bool_or(m.removed) AS removed FROM mantle.meta m
@@ -84,7 +85,7 @@ BEGIN
            now(), p_modified
       FROM unnest(p_pid, p_name, p_size) WITH ORDINALITY AS u(pid, name, size, n)
      WHERE v_skip = '{}' OR u.n NOT IN (SELECT s.n FROM unnest(v_skip) AS s(n));
-    SELECT array_agg(ROW(p_ns, d.pid, d.n, 0, d.bytes)::mantle.delta) INTO v_deltas
+    SELECT array_agg(ROW(p_ns, d.pid, d.n, 0, d.bytes)::mantle.delta) INTO v_deltas  -- any order
       FROM (SELECT u.pid, count(*) AS n, sum(u.size) AS bytes
               FROM unnest(p_pid, p_size) WITH ORDINALITY AS u(pid, size, n)
              WHERE v_skip = '{}' OR u.n NOT IN (SELECT s.n FROM unnest(v_skip) AS s(n)) GROUP BY u.pid) AS d;

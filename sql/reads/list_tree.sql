@@ -12,8 +12,10 @@ DECLARE
 BEGIN
     IF mantle.is_distributed() THEN
         -- Reads all rows of the page in one query over the shards that have them.
-        SELECT array_agg(w.key), array_agg(w.pid), array_agg(w.name) INTO v_keys, v_pids, v_names
-          FROM mantle.walk_tree(p_pid, coalesce(p_prefix, ''), p_start_after, p_limit) AS w;
+        SELECT array_agg(w.key ORDER BY w.n), array_agg(w.pid ORDER BY w.n), array_agg(w.name ORDER BY w.n)
+          INTO v_keys, v_pids, v_names
+          FROM mantle.walk_tree(p_pid, coalesce(p_prefix, ''), p_start_after, p_limit)
+               WITH ORDINALITY AS w(key, pid, name, n);
         RETURN QUERY EXECUTE $q$
         WITH found AS MATERIALIZED (
             SELECT * FROM mantle.meta m WHERE m.pid = ANY ($2) AND m.name = ANY ($3) AND m.ts = 0 AND m.ns = $4)

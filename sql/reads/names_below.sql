@@ -4,6 +4,7 @@ RETURNS TABLE (pid bigint, longest int, directories bigint[], lengths int[])
 LANGUAGE plpgsql STABLE {as_owner} AS $$
 BEGIN
     RETURN QUERY
+    -- any order, the same for both
     SELECT m.pid, max(octet_length(m.name)),
            coalesce(array_agg(m.id) FILTER (WHERE m.explicit IS NOT NULL), '{}'),
            coalesce(array_agg(octet_length(m.name)) FILTER (WHERE m.explicit IS NOT NULL), '{}')

@@ -237,6 +237,7 @@ BEGIN
         RETURN;
     END IF;
     FOR d
+        -- any order
         IN SELECT u.pid, array_remove(array_agg(u.name), NULL) AS names, bool_or(u.exclusive) AS exclusive
           FROM (SELECT n.pid, n.name, false FROM unnest(p_pids, p_names) AS n(pid, name)
                  UNION ALL SELECT e.pid, NULL, true FROM unnest(p_exclusive) AS e(pid)) AS u(pid, name, exclusive)

@@ -13,9 +13,12 @@ LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF cardinality(p_changes) > 0 THEN
         PERFORM mantle.raise_fault(mantle.emit_directories(
-                    p_cause_ns, p_attempt, array_agg(c.removed), array_agg(c.ns), array_agg(c.pid), array_agg(c.name),
-                    array_agg(c.id), array_agg(c.version), array_agg(c.owner), array_agg(c.grp), array_agg(c.mode),
-                    array_agg(c.principal), array_agg(c.request)))
-           FROM unnest(p_changes) AS c;
+                    p_cause_ns, p_attempt, array_agg(c.removed ORDER BY c.n), array_agg(c.ns ORDER BY c.n),
+                    array_agg(c.pid ORDER BY c.n), array_agg(c.name ORDER BY c.n), array_agg(c.id ORDER BY c.n),
+                    array_agg(c.version ORDER BY c.n), array_agg(c.owner ORDER BY c.n), array_agg(c.grp ORDER BY c.n),
+                    array_agg(c.mode ORDER BY c.n), array_agg(c.principal ORDER BY c.n),
+                    array_agg(c.request ORDER BY c.n)))
+           FROM unnest(p_changes) WITH ORDINALITY
+                AS c(removed, ns, pid, name, id, version, owner, grp, mode, principal, request, n);
     END IF;
 END $$;

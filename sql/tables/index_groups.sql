@@ -16,18 +16,12 @@ INSERT INTO mantle.index_groups (index_group, slot_name) VALUES (1, 'mantle_inde
 SELECT pg_catalog.pg_extension_config_dump('mantle.index_groups', 'WHERE index_group <> 1');
 GRANT SELECT ON mantle.index_groups TO mantle_analyst, mantle_index, mantle_monitor;
 
--- Empty, because the stream carries only our logical messages. It must exist before the slot is made. Neither CREATE
--- PUBLICATION nor ALTER EXTENSION makes it a member of the extension, so we insert its dependency. Otherwise pg_dump
--- would write it out, and a restore would fail because CREATE EXTENSION has made it already.
+-- Empty, because the stream carries only our logical messages. It must exist before the slot is made.
+-- `admin/restore_after_upgrade.sql` makes it a member of the extension.
 DO $$
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = 'mantle_stream') THEN
         CREATE PUBLICATION mantle_stream;
-        INSERT INTO pg_catalog.pg_depend (classid, objid, objsubid, refclassid, refobjid, refobjsubid, deptype)
-        SELECT 'pg_catalog.pg_publication'::pg_catalog.regclass, p.oid, 0,
-            'pg_catalog.pg_extension'::pg_catalog.regclass, e.oid, 0, 'e'
-          FROM pg_catalog.pg_publication p, pg_catalog.pg_extension e
-         WHERE p.pubname = 'mantle_stream' AND e.extname = 'mantle';
     END IF;
 END $$;
 COMMENT ON INDEX mantle.index_groups_pkey IS 'A group by its number';

@@ -92,8 +92,8 @@ BEGIN
     END LOOP;
     IF cardinality(p_made) < cardinality(p_name) THEN
         SELECT coalesce(array_agg(ROW(false, u.ns, u.pid, u.name, u.id, 1, u.owner, u.grp, u.mode, u.principal,
-                                      u.request)::mantle.directory_change), '{}'),
-               coalesce(array_agg(ROW(u.ns, u.pid, 1, 1, 0)::mantle.delta), '{}')
+                                      u.request)::mantle.directory_change ORDER BY u.n), '{}'),
+               coalesce(array_agg(ROW(u.ns, u.pid, 1, 1, 0)::mantle.delta ORDER BY u.n), '{}')
           INTO v_changes, v_deltas
           FROM unnest(p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_request) WITH ORDINALITY
                AS u(principal, ns, pid, name, id, owner, grp, mode, request, n) WHERE u.n = ANY (p_made);

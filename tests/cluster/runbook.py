@@ -8,6 +8,7 @@ import subprocess
 
 from cluster import environment
 from cluster.cluster import Cluster
+from stack.account import Account
 from stack.layout import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "runbooks.md"
@@ -46,6 +47,17 @@ def shell(cluster: Cluster, script: str, what: str = "", bound_s: float = BOUND_
         env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8", **words},
     )  # fmt: skip
     assert done.returncode == 0, f"{what or script}: status {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def typed_by(account: Account, section: str, bound_s: float = BOUND_S, **words: str) -> str:
+    """Runs a section's commands as this account, without a cluster; returns their output."""
+    done = subprocess.run(
+        ["sh", "-c", f"set -e\n{commands(section)}"], capture_output=True, text=True, check=False, timeout=bound_s,
+        stdin=subprocess.DEVNULL, cwd="/", env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8", **words},
+        **account.popen_arguments(),
+    )  # fmt: skip
+    assert done.returncode == 0, f"{section}: status {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 

@@ -148,7 +148,7 @@ def run_rust_test(citus_cluster: CitusCluster, target: CitusTarget, name: str) -
     """Runs one ignored test by its name."""
     environment = {
         **packages.environment(),
-        "PGRX_PG_CONFIG_PATH": str(build.pg_config()),
+        "PGRX_PG_CONFIG_PATH": str(build.checked_pg_config()),
         "MANTLE_TEST_CITUS_PORT": target.all[0]["port"],
         "MANTLE_TEST_CITUS_DATABASE": target.database,
         "MANTLE_TEST_CITUS_PASSWORD_FILE": str(citus_cluster.servers[0].postgresql.layout.secrets / "superuser"),

@@ -53,8 +53,8 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      latch_allocation latch_attributes latch_batch latch_delegated latch_entries latch_epoch latch_epoch_delegated
      latch_epoch_everywhere latch_moves latch_moves_delegated latch_pids latch_rename_batch lease_fault left_locator list_fallback list_filled_fallback
      local_partitions
-     local_rows_estimate local_shards locators_without_object maintain_busy_directories maintain_compaction maintain_directories
-     maintain_pruning maintain_requests maintain_trash make_prepare_keys metadata_fault mkdir_delegated
+     local_rows_estimate local_shards locators_without_object lost_by_upgrade maintain_busy_directories maintain_compaction maintain_directories
+     maintain_pruning maintain_requests maintain_trash make_prepare_keys message_functions metadata_fault mkdir_delegated
      mkdir_distributed mkdir_fallback mkdir_one move_entry move_namespace mutation_fault_code
      namespace_fault namespace_name_fault node_facts node_partitions node_problems object_name_fault
      oldest_requests_end outcome_of_request over_local_shards part_marker permission_of permission_text placement_fault
@@ -63,7 +63,7 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      put_object_delegated put_object_distributed put_object_fallback put_object_one queue_pruning
      raise_fault read_place_delegated reading_fault record_attempt_delegated record_permission_delegated record_request record_request_delegated
      recorded_outcome rekey_requests removable_directories remove_directory remove_entry_delegated
-     removal_fault removed_fault rename_directory_fallback rename_directory_fault rename_directory_move replaced_metadata replacement_fault reported_index_replicas request_fault
+     removal_fault removed_fault rename_directory_fallback rename_directory_fault rename_directory_move replaced_metadata replacement_fault reported_index_replicas request_fault restore_after_upgrade
      revoke_namespace rmdir_delegated rmdir_fallback rows_estimate run_maintenance set_attributes_delegated
      set_attributes_one shard_problems share_object_delegated stat_fallback trash_targets try_latch_delegated
      try_latch_exclusive try_latch_name try_latch_shared walk_down walk_tree worker_signs write_tombstone

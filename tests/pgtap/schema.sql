@@ -34,7 +34,9 @@ SELECT is_empty($$
     UNION ALL SELECT t.typname FROM pg_type t JOIN pg_depend d ON d.objid = t.oid AND d.classid = 'pg_type'::regclass
         AND d.deptype = 'e'
                 JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'mantle'
-                    WHERE obj_description(t.oid, 'pg_type') IS NULL
+                    WHERE obj_description(t.oid, 'pg_type') IS NULL AND t.typcategory <> 'A'
+                      -- From 17 on the types of tables' and views' rows are members too.
+                      AND NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = t.typrelid AND c.relkind <> 'c')
     UNION ALL SELECT p.pubname FROM pg_publication p WHERE p.pubname = 'mantle_stream'
         AND obj_description(p.oid, 'pg_publication') IS NULL
     UNION ALL SELECT n.nspname FROM pg_namespace n WHERE n.nspname = 'mantle'

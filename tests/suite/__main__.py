@@ -27,6 +27,8 @@ from stack.failure import Failure
 from stack.stack import Stack
 from tests.support import stack_under_test
 
+from . import locales
+from .also import run_on
 from .commands import Counts
 from .fuzz import fuzz
 from .one import needs_stack, run_one
@@ -39,7 +41,7 @@ def whether_citus() -> str:
     """Says whether the machine has Citus, and what follows for the tests."""
     if citus.is_installed():
         return "Citus: found; the phase `distributed` tests a cluster of it"
-    return "Citus: not found; the distributed suite was skipped (plain PostgreSQL was tested)"
+    return f"{citus.absence()}; the distributed suite was skipped (plain PostgreSQL was tested)"
 
 
 def start(stack: Stack) -> None:
@@ -48,6 +50,7 @@ def start(stack: Stack) -> None:
         print("\n== a stack of its own in .test/ ==", flush=True)
         stack.remove()
         with stack.alone():
+            locales.give(stack)
             stack.start()
 
 
@@ -90,6 +93,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--one", metavar="TEST", help="run one test alone: its path as pytest names it, a pgTAP file, a Rust name"
     )
+    parser.add_argument(
+        "--also",
+        action="append",
+        default=[],
+        metavar="MAJOR",
+        help="then run what depends on PostgreSQL on this version",
+    )
     parser.add_argument("--property", type=int, metavar="SECONDS", help="run random histories alone, for so long")
     parser.add_argument("--simulate", type=int, metavar="SEED", help="run one seed of the simulation, with its trace")
     parser.add_argument("--fuzz", type=int, metavar="SECONDS", help="run each fuzz target for so long")
@@ -118,7 +128,12 @@ def run_given(given: argparse.Namespace, stack: Stack) -> Counts:
         if needs_stack(given.one):
             start(stack)
         return run_one(given.one, stack)
-    return run_phases(given.only or list(PHASES), stack)
+    total = run_phases(given.only or list(PHASES), stack)
+    if given.also:
+        stack.stop()
+    for server in given.also:
+        total += run_on(server)
+    return total
 
 
 def main() -> int:

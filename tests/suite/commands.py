@@ -72,7 +72,7 @@ def at_least_one_failure(status: int, counts: Counts) -> Counts:
 
 
 def cargo_environment() -> dict[str, str]:
-    return {**packages.environment(), "PGRX_PG_CONFIG_PATH": str(build.pg_config())}
+    return {**packages.environment(), "PGRX_PG_CONFIG_PATH": str(build.checked_pg_config())}
 
 
 def cargo_test(*arguments: str, **environment: str) -> Counts:

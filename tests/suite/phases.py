@@ -6,11 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cluster import network, programs
-from stack import build, packages
+from stack import build, packages, servers
 from stack.stack import Stack
 from stack.upgrade import frozen_versions
 from tests.support.stack_under_test import shorten_lease
 
+from . import locales
 from .commands import (
     TESTS,
     Counts,
@@ -61,11 +62,16 @@ def replicas(stack: Stack, names: str = REPLICAS) -> Counts:
 
 
 def pgtap(stack: Stack) -> Counts:
-    """The SQL tests, in a fresh database of the stack's PostgreSQL, and in one upgraded from each frozen version."""
+    """The SQL tests, in a fresh database of the stack's PostgreSQL, in one upgraded from each frozen version, and in
+    some that compare text by other rules.
+    """
     counts = Counts()
     for version in ("", *frozen_versions()):
         print(f"-- in a database {f'upgraded from {version}' if version else 'made now'}", flush=True)
         counts += run_pgtap(stack, [], MANTLE_PGTAP_FROM=version)
+    for name, options in locales.databases().items():
+        print(f"-- in a database with {name}", flush=True)
+        counts += run_pgtap(stack, [], MANTLE_PGTAP_OPTIONS=options)
     return counts
 
 
@@ -111,14 +117,20 @@ def cluster(_stack: Stack) -> Counts:
     """
     counts = run_pytest(str(TESTS / "chaos"))
     if os.geteuid() == 0:  # only root may make namespaces; iproute2, one of these packages, shows whether it can
-        packages.install_missing(programs.PACKAGES)
+        packages.install_missing((*programs.PACKAGES, *servers.needed_packages()))
     if not network.is_permitted():
         print("network namespaces are not permitted on this machine: the cluster's tests were skipped")
         counts += Counts(skipped=1)
         return counts
     programs.make_patroni()
     chosen = [] if "MANTLE_CLUSTER_LONG" in os.environ else ["-m", "not long"]
-    counts += run_pytest(str(TESTS / "cluster"), *chosen)
+    server = servers.chosen()
+    with_tls = servers.choose_tls()
+    try:
+        build.build_extension()
+        counts += run_pytest(str(TESTS / "cluster"), *chosen, MANTLE_PG=with_tls)
+    finally:
+        os.environ["MANTLE_PG"] = server
     return counts
 
 

@@ -17,6 +17,7 @@ use crate::postgres::{
     descriptions,
     row::value,
     saved_plan::SavedPlan,
+    versions::local_transaction,
 };
 
 /// The group of a shard without a copy. Real group numbers are not negative.
@@ -184,17 +185,6 @@ pub fn map() -> Rc<Map> {
 /// Whether this is the map that the session uses, after the invalidations that it has processed.
 pub fn is_current(map: &Rc<Map>) -> bool {
     MAP.with(|current| current.borrow().as_ref().is_some_and(|current| Rc::ptr_eq(current, map)))
-}
-
-/// The number of the transaction that this session runs.
-pub fn local_transaction() -> pg_sys::LocalTransactionId {
-    // SAFETY: every session has its entry, and writes it alone.
-    unsafe {
-        #[cfg(feature = "pg17")]
-        return (*pg_sys::MyProc).vxid.lxid;
-        #[cfg(not(feature = "pg17"))]
-        (*pg_sys::MyProc).lxid
-    }
 }
 
 fn read(tables: TableOids) -> Map {

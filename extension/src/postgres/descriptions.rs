@@ -16,6 +16,8 @@ use std::{
 
 use pgrx::pg_sys;
 
+use super::versions;
+
 /// Tables that a session remembers. On Citus each shard is one.
 const TABLES_KEPT_MAX: usize = 64;
 
@@ -98,8 +100,11 @@ impl Description {
             let constraints = (*(*table).rd_att).constr;
             let count = if constraints.is_null() { 0 } else { (*constraints).num_check as usize };
             let compiled = |at| {
-                let check = pg_sys::stringToNode((*(*constraints).check.add(at)).ccbin);
-                pg_sys::ExecPrepareExpr(check.cast(), state)
+                let check = &*(*constraints).check.add(at);
+                if !versions::is_enforced(check) {
+                    return std::ptr::null_mut();
+                }
+                pg_sys::ExecPrepareExpr(pg_sys::stringToNode(check.ccbin).cast(), state)
             };
             let checks = (0..count).map(compiled).collect();
             pg_sys::MemoryContextSwitchTo(before);
@@ -116,7 +121,7 @@ impl Description {
         // SAFETY: see above. The executor changes what it is given, but not these lists.
         unsafe {
             if !self.checks.is_empty() {
-                (*target).ri_ConstraintExprs = self.checks.as_ptr().cast_mut();
+                versions::set_checks(target, self.checks.as_ptr().cast_mut());
             }
             (*target).ri_NumIndices = self.oids.len() as i32;
             (*target).ri_IndexRelationDescs = pg_sys::MemoryContextAllocZero((*state).es_query_cxt, size).cast();
@@ -135,7 +140,7 @@ impl Description {
         row: *mut pg_sys::TupleTableSlot,
         is_final: bool,
     ) {
-        // SAFETY: see above. `ExecCloseIndices` closes what is opened here.
+        // SAFETY: see above. `versions::close_indexes` closes what is opened here.
         unsafe {
             if (*state).es_per_tuple_exprcontext.is_null() {
                 pg_sys::MakePerTupleExprContext(state);

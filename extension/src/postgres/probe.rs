@@ -10,6 +10,7 @@ use pgrx::{IntoDatum, pg_sys};
 use super::{
     catalog,
     row::{Row, Value},
+    versions::{begin_index_scan, primary_key},
 };
 
 /// A condition on a column of a key: an operator and its right side. The text column has collation "C".
@@ -129,7 +130,7 @@ impl Drop for Table {
 /// The table is open and has a primary key of these columns.
 pub unsafe fn find<T>(table: pg_sys::Relation, key: &[Key], read: impl FnOnce(&Row) -> T) -> Option<T> {
     // SAFETY: see above.
-    unsafe { find_by(table, pg_sys::RelationGetPrimaryKeyIndex(table), key, read) }
+    unsafe { find_by(table, primary_key(table), key, read) }
 }
 
 /// As [`find`](fn@find), by the first columns of a PostgreSQL index of the table.
@@ -165,7 +166,7 @@ pub unsafe fn find_all<T>(table: pg_sys::Relation, key: &[Key], mut read: impl F
     let mut found = Vec::new();
     // SAFETY: as for `find`; each row is read before the scan moves on.
     unsafe {
-        let index = pg_sys::RelationGetPrimaryKeyIndex(table);
+        let index = primary_key(table);
         let snapshot = pg_sys::RegisterSnapshot(pg_sys::GetTransactionSnapshot());
         let scan = pg_sys::systable_beginscan(table, index, true, snapshot, keys.len() as i32, keys.as_mut_ptr());
         while let Some(tuple) = Some(pg_sys::systable_getnext(scan)).filter(|tuple| !tuple.is_null()) {
@@ -226,7 +227,7 @@ pub unsafe fn is_empty(table: pg_sys::Oid, index: pg_sys::Oid, snapshot: pg_sys:
     // SAFETY: everything is closed below, or at the end of a failed transaction.
     unsafe {
         let (table, index) = (pg_sys::table_open(table, lock), pg_sys::index_open(index, lock));
-        let scan = pg_sys::index_beginscan(table, index, snapshot, 0, 0);
+        let scan = begin_index_scan(table, index, snapshot, 0);
         let slot = pg_sys::table_slot_create(table, std::ptr::null_mut());
         pg_sys::index_rescan(scan, std::ptr::null_mut(), 0, std::ptr::null_mut(), 0);
         let is_found = pg_sys::index_getnext_slot(scan, pg_sys::ScanDirection::BackwardScanDirection, slot);
@@ -277,9 +278,9 @@ impl Probe {
         // SAFETY: index and snapshot live until `drop`, or until the end of a failed transaction.
         unsafe {
             let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
-            let index = pg_sys::index_open(pg_sys::RelationGetPrimaryKeyIndex(table), lock);
+            let index = pg_sys::index_open(primary_key(table), lock);
             let snapshot = pg_sys::RegisterSnapshot(snapshot);
-            let scan = pg_sys::index_beginscan(table, index, snapshot, conditions as i32, 0);
+            let scan = begin_index_scan(table, index, snapshot, conditions);
             Self { index, snapshot, scan, slot: pg_sys::table_slot_create(table, std::ptr::null_mut()) }
         }
     }

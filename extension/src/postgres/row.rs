@@ -4,6 +4,8 @@ use std::{cell::OnceCell, ffi::CStr};
 
 use pgrx::{FromDatum, IntoDatum, pg_sys};
 
+use super::versions::attributes;
+
 /// A datum; `None` is NULL.
 pub type Value = Option<pg_sys::Datum>;
 
@@ -38,8 +40,8 @@ impl Row {
 
     /// The column of this name; `None` if it is NULL or does not exist.
     pub fn named<T: FromDatum>(&self, name: &CStr) -> Option<T> {
-        // SAFETY: the description is alive, has `width` attributes, and their names end with NUL.
-        let attributes = unsafe { (*self.of).attrs.as_slice(self.width()) };
+        // SAFETY: the description is alive, and the names end with NUL.
+        let attributes = unsafe { attributes(self.of) };
         let is_it = |attribute: &pg_sys::FormData_pg_attribute| {
             // SAFETY: see above.
             !attribute.attisdropped && unsafe { CStr::from_ptr(attribute.attname.data.as_ptr()) } == name

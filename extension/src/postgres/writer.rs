@@ -14,6 +14,7 @@ use super::{
     descriptions::{self, Description},
     probe::{self, Key, Probe},
     row::{Row, Value},
+    versions,
 };
 
 unsafe extern "C-unwind" {
@@ -24,12 +25,6 @@ unsafe extern "C-unwind" {
         command: pg_sys::CmdType::Type,
     );
 }
-
-/// An update that leaves the entries of PostgreSQL indexes as they are (HOT).
-#[cfg(feature = "pg15")]
-const NO_INDEXES: bool = false;
-#[cfg(any(feature = "pg16", feature = "pg17"))]
-const NO_INDEXES: pg_sys::TU_UpdateIndexes::Type = pg_sys::TU_UpdateIndexes::TU_None;
 
 /// A table of schema `mantle`, open for writing.
 pub struct Writer {
@@ -112,8 +107,8 @@ impl Writer {
 
     /// The numbers of columns, from 1. It is fastest if they are named in the table's order.
     pub fn columns<const N: usize>(&self, names: [&CStr; N]) -> [i32; N] {
-        // SAFETY: the description lives until `drop` and has `width` attributes.
-        let attributes = unsafe { (*(*self.relation).rd_att).attrs.as_slice(self.width()) };
+        // SAFETY: the description lives until `drop`.
+        let attributes = unsafe { versions::attributes((*self.relation).rd_att) };
         let is = |at: &usize, name: &CStr| {
             let attribute = &attributes[*at];
             // SAFETY: the name ends with NUL.
@@ -199,7 +194,6 @@ impl Writer {
     /// # Safety
     /// The slot holds a row, and [`begin_row`](Self::begin_row) was called.
     unsafe fn insert_unless_taken(&mut self) -> bool {
-        let all_indexes = std::ptr::null_mut();
         // SAFETY: table, slot and state belong to this writer. The table's access method may raise, so it is called in
         // pgrx's guard.
         unsafe {
@@ -218,17 +212,7 @@ impl Writer {
                     insert(self.relation, self.new, command, 0, std::ptr::null_mut(), token);
                 });
                 let mut conflict = false;
-                let rechecked = pg_sys::ExecInsertIndexTuples(
-                    self.target,
-                    self.new,
-                    self.state,
-                    false,
-                    true,
-                    &mut conflict,
-                    all_indexes,
-                    #[cfg(any(feature = "pg16", feature = "pg17"))]
-                    false,
-                );
+                let rechecked = versions::insert_entries_if_free(self.target, self.new, self.state, &mut conflict);
                 pg_sys::ffi::pg_guard_ffi_boundary(|| complete(self.relation, self.new, token, !conflict));
                 pg_sys::SpeculativeInsertionLockRelease(xid);
                 if !conflict {
@@ -238,8 +222,7 @@ impl Writer {
                 // INSERT also checks before its first try. That would cost every new row a probe, only to save a dead
                 // row where the key is taken. This waits for the transaction that has the key; if it fails, the key is
                 // free again.
-                let mut taken = pg_sys::ItemPointerData::default();
-                if !pg_sys::ExecCheckIndexConstraints(self.target, self.new, self.state, &mut taken, all_indexes) {
+                if !versions::is_free(self.target, self.new, self.state) {
                     return false;
                 }
             }
@@ -336,7 +319,7 @@ impl Writer {
             };
             let mut place = (*row.0).t_self;
             let (mut seen, mut mode) = (std::mem::zeroed::<pg_sys::TM_FailureData>(), 0);
-            let mut of_indexes = NO_INDEXES;
+            let mut needed = versions::NO_ENTRIES;
             let (command, no_snapshot) = ((*self.state).es_output_cid, std::ptr::null_mut());
             let result = pg_sys::ffi::pg_guard_ffi_boundary(|| {
                 update(
@@ -349,22 +332,12 @@ impl Writer {
                     false,
                     &mut seen,
                     &mut mode,
-                    &mut of_indexes,
+                    &mut needed,
                 )
             });
-            if result == pg_sys::TM_Result::TM_Ok && of_indexes != NO_INDEXES {
+            if result == pg_sys::TM_Result::TM_Ok && needed != versions::NO_ENTRIES {
                 self.open_indexes();
-                pg_sys::ExecInsertIndexTuples(
-                    self.target,
-                    self.new,
-                    self.state,
-                    true,
-                    false,
-                    std::ptr::null_mut(),
-                    std::ptr::null_mut(),
-                    #[cfg(any(feature = "pg16", feature = "pg17"))]
-                    (of_indexes == pg_sys::TU_UpdateIndexes::TU_Summarizing),
-                );
+                versions::insert_entries_of_update(self.target, self.new, self.state, needed);
             }
             result
         }
@@ -444,7 +417,7 @@ impl Drop for Writer {
             unsafe {
                 pg_sys::ExecDropSingleTupleTableSlot(self.new);
                 pg_sys::ExecDropSingleTupleTableSlot(self.old);
-                pg_sys::ExecCloseIndices(self.target);
+                versions::close_indexes(self.target, pg_sys::RowExclusiveLock as pg_sys::LOCKMODE);
                 // Free the tuple slots used by triggers.
                 pg_sys::ExecResetTupleTable((*self.state).es_tupleTable, false);
                 pg_sys::FreeExecutorState(self.state);

@@ -1,11 +1,11 @@
 //! The rows that a read answers. Columns of the MetaTable are copied as they are, toasted ones too: the statement's
 //! snapshot keeps what they point to for as long as the statement reads its result.
 
-use std::{ffi::CStr, slice};
+use std::ffi::CStr;
 
 use pgrx::pg_sys;
 
-use crate::postgres::{call::Arguments, probe::Columns, row::Value};
+use crate::postgres::{call::Arguments, probe::Columns, row::Value, versions::attributes};
 
 /// Columns that answer something else than the entry's column of that name.
 const NO_COLUMNS: [&CStr; 2] = [c"ord", c"code"];
@@ -83,13 +83,6 @@ impl Answer {
             (*self.result).setDesc = std::ptr::null_mut();
         }
     }
-}
-
-/// # Safety
-/// The description outlives what is returned.
-pub unsafe fn attributes<'a>(of: pg_sys::TupleDesc) -> &'a [pg_sys::FormData_pg_attribute] {
-    // SAFETY: see above; it has as many attributes.
-    unsafe { slice::from_raw_parts((*of).attrs.as_ptr(), (*of).natts as usize) }
 }
 
 pub fn name(attribute: &pg_sys::FormData_pg_attribute) -> &CStr {

@@ -8,8 +8,8 @@ use std::ffi::CStr;
 
 use pgrx::{pg_sys, varlena};
 
-use super::answer::{attributes, name};
-use crate::postgres::{probe::Columns, row::Value};
+use super::answer::name;
+use crate::postgres::{probe::Columns, row::Value, versions::attributes};
 
 /// What reads answer of an entry, in this order.
 const ENTRY: &[&CStr] = &include!(concat!(env!("OUT_DIR"), "/entry.rs"));

@@ -14,12 +14,13 @@ use pgrx::pg_sys;
 
 use super::answer::{Answer, Copied};
 use crate::{
-    citus::shards::{Map, Shard, TableNames, is_current, local_transaction, map},
+    citus::shards::{Map, Shard, TableNames, is_current, map},
     citus::transaction::announce_read,
     postgres::{
         catalog::{accept_invalidations, find_relation, schema},
         probe::{Columns, Probe, ScanKeys, Table},
         row::Value,
+        versions::{self, local_transaction},
     },
     steps::key::entry_key,
 };
@@ -152,7 +153,7 @@ fn open_unlocked(names: &TableNames) -> Option<Table> {
 
 fn primary_key(table: &Table) -> pg_sys::Oid {
     // SAFETY: the table is open.
-    unsafe { pg_sys::RelationGetPrimaryKeyIndex(table.relation()) }
+    unsafe { versions::primary_key(table.relation()) }
 }
 
 /// An integer, if it is not NULL.

@@ -50,9 +50,12 @@ const PROBES_MAX: usize = 2;
 const INVALID_DATABASE: i32 = -2;
 
 /// Registers the launcher and the workers' shared memory, if the postmaster is loading `shared_preload_libraries`.
+///
+/// Not in a server that pg_upgrade has started. There a worker's transactions would take ids after pg_upgrade has read
+/// the next one. In the new server those ids would be in the future, and their rows invisible.
 pub fn register() {
-    // SAFETY: a plain read.
-    if !unsafe { pg_sys::process_shared_preload_libraries_in_progress } {
+    // SAFETY: plain reads.
+    if unsafe { !pg_sys::process_shared_preload_libraries_in_progress || pg_sys::IsBinaryUpgrade } {
         return;
     }
     outcomes::register();

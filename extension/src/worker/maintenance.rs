@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     citus::shards::was_distributed,
+    postgres::saved_plan::SavedPlan,
     settings::{COMPACTION_NAPTIME_MS, Databases, compaction_databases},
     steps::latch::acquire_worker_lock,
 };
@@ -39,6 +40,13 @@ const SLOW_RUN: Duration = Duration::from_millis(3);
 /// How many times as long as a round over busy directories took the pause after it is. While an old snapshot keeps the
 /// folded records, a round reads past them: without this, it took half a processor.
 const BUSY_PAUSES: u32 = 9;
+
+thread_local! {
+    static HAS_RESTORE: SavedPlan =
+        const { SavedPlan::new(c"SELECT to_regprocedure('mantle.restore_after_upgrade()') IS NOT NULL", &[]) };
+    static RESTORE: SavedPlan =
+        const { SavedPlan::new(c"SELECT l FROM mantle.restore_after_upgrade() AS l ORDER BY l", &[]) };
+}
 
 /// Reports statistics, which a worker's transactions do not do by themselves. Autovacuum and the bound on request ids
 /// use them. At most once a second, unless a step asks for more (`pg_stat_force_next_flush`).
@@ -62,6 +70,26 @@ fn lacks_extension() -> bool {
 fn is_installed() -> bool {
     let found = Spi::get_one::<bool>("SELECT to_regprocedure('mantle.run_maintenance(text)') IS NOT NULL");
     found.unwrap_or_report() == Some(true)
+}
+
+/// Restores what pg_upgrade has lost of the database's catalog. `true` if nothing is left to do.
+fn restore_after_upgrade() -> bool {
+    let restored = noting_failure(
+        outcomes::CHECK,
+        || BackgroundWorker::transaction(|| Spi::connect(|_| lost_and_restored())),
+        |_, _| false,
+    );
+    if let Some(lost) = restored.as_ref().and_then(Option::as_ref).filter(|lost| !lost.is_empty()) {
+        log!("mantle worker: restored what pg_upgrade had lost: {}", lost.join(", "));
+    }
+    matches!(restored, Some(Some(_)))
+}
+
+/// What was lost; `None` if the extension is not there yet, or too old to know.
+fn lost_and_restored() -> Option<Vec<String>> {
+    let is_known = HAS_RESTORE.with(|plan| plan.rows(&[], |row| row.get(1) == Some(true)));
+    let restore = || RESTORE.with(|plan| plan.rows(&[], |row| row.get(1).unwrap_or_default()));
+    (is_known == [true]).then(restore)
 }
 
 /// Runs a step and notes its failure. `None` if the failure is handled; any other one goes on.
@@ -190,6 +218,7 @@ pub extern "C-unwind" fn mantle_worker_main(argument: pg_sys::Datum) {
     }
     let mut steps = Step::all(Instant::now());
     let mut next_check = Instant::now();
+    let mut is_restored = false;
     loop {
         reload_settings();
         // Checked again and again: the extension may be dropped.
@@ -197,6 +226,7 @@ pub extern "C-unwind" fn mantle_worker_main(argument: pg_sys::Datum) {
             if lacks_extension() {
                 return;
             }
+            is_restored = is_restored || restore_after_upgrade();
             next_check = Instant::now() + CHECK_INTERVAL;
         }
         let longest = Duration::from_millis(COMPACTION_NAPTIME_MS.get() as u64);

@@ -7,6 +7,8 @@ use pgrx::{
     pg_sys,
 };
 
+use crate::postgres::versions::set_signal_handler;
+
 const SIGTERM: i32 = 15;
 
 unsafe extern "C-unwind" {
@@ -19,7 +21,7 @@ unsafe extern "C-unwind" {
 /// from returning as a standby.
 pub fn attach_signal_handlers() {
     // SAFETY: called once, before signals are unblocked; the handler is PostgreSQL's.
-    unsafe { pg_sys::pqsignal(SIGTERM, Some(die)) };
+    unsafe { set_signal_handler(SIGTERM, Some(die)) };
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
 }
 
