@@ -1,4 +1,5 @@
-"""The phases that depend on PostgreSQL's version, on another one than the rest of the run: `--also 18`.
+"""The phases that depend on PostgreSQL's version, on another one than the rest of the run: `--also 18`, or with names of
+phases `--also 18=pgtap,upgrade`.
 
 They run in a process of their own, because a stack belongs to one version.
 """
@@ -12,9 +13,11 @@ from .commands import TESTS, Counts, at_least_one_failure, stream
 PHASES = ("pgtap", "upgrade", "e2e")
 
 
-def run_on(server: str) -> Counts:
-    print(f"\n== PostgreSQL {server}: {', '.join(PHASES)} ==", flush=True)
-    only = [word for phase in PHASES for word in ("--only", phase)]
+def run_on(given: str) -> Counts:
+    server, _, names = given.partition("=")
+    phases = names.split(",") if names else PHASES
+    print(f"\n== PostgreSQL {server}: {', '.join(phases)} ==", flush=True)
+    only = [word for phase in phases for word in ("--only", phase)]
     command = [sys.executable, str(TESTS / "run.py"), *only]
     status, lines = stream(command, env={**os.environ, "MANTLE_PG": server})
     found = re.fullmatch(r"(\d+) passed, (\d+) failed, (\d+) skipped", lines[-1].strip() if lines else "")
