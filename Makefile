@@ -14,14 +14,14 @@ TEST      ?=
 PLAIN     ?=
 S3_TESTS  ?=
 KEEP      ?=
-PG        ?= $(MANTLE_PG)
+PG        ?=
 ALSO      ?=
 STACK      = PYTHONPATH=patroni $(PYTHON) -m stack
 CLUSTER    = PYTHONPATH=patroni $(PYTHON) -m cluster
 SUITE      = $(PYTHON) tests/run.py
 export PYTHONDONTWRITEBYTECODE = 1
 # The major version of PostgreSQL: 15 from Debian, or another that patroni/stack/servers.py names.
-export MANTLE_PG = $(PG)
+export MANTLE_PG := $(or $(PG),$(MANTLE_PG))
 
 .DEFAULT_GOAL := help
 .PHONY: help run stop status clean install build test one property simulate fuzz lint bench soak chaos chaos-proof clients conformance exercises python cluster cluster-status cluster-worker cluster-stop
