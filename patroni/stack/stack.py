@@ -97,7 +97,7 @@ class Stack(Deployment):
         """roles.sql upgrades data of a released version, but not of another build of the same version."""
         folder = self.layout.postgresql_extensions
         known = {  # digest of an install script: its name
-            hashlib.sha256(script.name.encode() + script.read_bytes()).hexdigest(): script.stem
+            hashlib.sha256(script.name.encode() + _without_places(script)).hexdigest(): script.stem
             for script in folder.glob("mantle--*.sql")
             if script.stem.count("--") == 1
         }
@@ -124,6 +124,11 @@ class Stack(Deployment):
                         f"port {port}, wanted by {name}, is in use{_holder(port)} ({error.strerror}). End what holds "
                         "it, or choose other ports: make run PORT_BASE=8400"
                     ) from None
+
+
+def _without_places(script: Path) -> bytes:
+    """An install script without the comments that name files of the build, whose paths differ between versions."""
+    return b"".join(line for line in script.read_bytes().splitlines(True) if not line.startswith(b"-- /"))
 
 
 def _holder(port: int) -> str:
