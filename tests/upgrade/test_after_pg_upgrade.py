@@ -29,6 +29,7 @@ LOST = "SELECT count(*) FROM mantle.lost_by_upgrade()"
 @pytest.fixture
 def server() -> Iterator[Server]:
     """One of its own, with the extension in a database."""
+    FOLDER.parent.mkdir(exist_ok=True)
     server = Server(FOLDER, PORT_BASE, {"shared_preload_libraries": "mantle", "mantle.compaction_databases": ""})
     try:
         server.start()
