@@ -1,5 +1,5 @@
-"""The phases that depend on PostgreSQL's version, on another one than the rest of the run: `--also 18`, or with names of
-phases `--also 18=pgtap,upgrade`.
+"""The phases that depend on PostgreSQL's version, on another one than the rest of the run: `--also 18`, or with names
+of phases `--also 18=pgtap,upgrade`.
 
 They run in a process of their own, because a stack belongs to one version.
 """
