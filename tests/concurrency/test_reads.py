@@ -23,6 +23,7 @@ from tests.support.sql_wrappers import put_at_beginning
 
 from . import state
 from .distributed import CitusTarget, SpreadNamespace, distributed_target, move
+from .pages import copied, pages_together
 
 SEED = int(os.environ.get("MANTLE_PROPERTY_SEED", time.time_ns() % 1_000_000))
 HISTORIES = 12
@@ -44,12 +45,6 @@ UPDATE = "UPDATE mantle.meta SET mode = %s, user_metadata = NULL WHERE pid = %s 
 DELETE = "DELETE FROM mantle.meta WHERE pid = %s AND name = %s"
 STAT = "SELECT * FROM mantle.{}(%s::{}, %s::bigint[], %s::text[]) ORDER BY ord"
 LIST = "SELECT * FROM mantle.{}(%s::bigint, %s::bigint, %s::text, %s::text, %s::int)"
-LOCAL = (
-    "SELECT ord, code, page FROM mantle.list_local"
-    "(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::int[], %s::boolean[]) ORDER BY ord"
-)
-# Of the binary COPY format: before and after the rows.
-COPY_HEADER, COPY_TRAILER = 19, 2
 
 
 @dataclass
@@ -128,23 +123,6 @@ class Questions:
         )
 
 
-def pages_together(connection: psycopg.Connection, pages: list[tuple]) -> list[tuple]:
-    """What mantle.list_local answers to pages: namespace, directory, start, prefix, limit, filled."""
-    columns = [list(column) for column in zip(*pages, strict=True)] or [[] for _ in range(6)]
-    found = connection.execute(LOCAL, columns).fetchall()
-    assert [row[0] for row in found] == list(range(1, len(pages) + 1))
-    return [row[1:] for row in found]
-
-
-def copied(connection: psycopg.Connection, name: str, page: tuple) -> bytes:
-    """The rows of a page as PostgreSQL copies them."""
-    with (
-        connection.cursor() as cursor,
-        cursor.copy(f"COPY ({LIST.format(name)}) TO STDOUT (FORMAT binary)", page) as copy,
-    ):
-        return b"".join(copy)[COPY_HEADER:-COPY_TRAILER]
-
-
 class Comparison:
     """Asks both functions in one session, and counts how often the fast path answered."""
 
@@ -213,7 +191,9 @@ class Comparison:
                     problems.append(f"list_local{asked} is left: {code}")
                 continue
             self.together += 1
-            expected = copied(connection, "list_filled_fallback" if is_filled else "list_fallback", asked[:5])
+            expected = copied(
+                connection, LIST.format("list_filled_fallback" if is_filled else "list_fallback"), asked[:5]
+            )
             if not is_whole or code is not None or bytes(page) != expected:
                 problems.append(f"list_local{asked}: {page}, expected {expected}")
         return problems
