@@ -41,7 +41,11 @@ pub const METRICS: &[Metric] = &[
         "Reads of an object whose bytes are not there, answered with 500; the log names the object.",
     ),
     counter("mantle_gateway_departed_total", "", "Requests whose client went away before the answer."),
-    counter("mantle_gateway_orphans_removed_total", "", "Files of bytes that no object named, removed by the sweeper."),
+    counter(
+        "mantle_gateway_orphans_removed_total",
+        "",
+        "Files, and keys of buckets, that no object named, removed by the sweeper.",
+    ),
     gauge(
         "mantle_gateway_stream_forgers",
         "",

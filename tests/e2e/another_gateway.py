@@ -27,14 +27,21 @@ class LimitedGateway(Gateway):
 
 
 @contextmanager
-def another_gateway(stack, domains: tuple[str, ...] = (), **limits: int) -> Iterator[LimitedGateway]:
-    gateway = LimitedGateway(stack.layout, stack.account, "gateway-beside", port=stack.layout.port_base + OFFSET)
-    gateway.limits, gateway.domains = limits, domains
+def running(gateway: LimitedGateway) -> Iterator[None]:
+    """The gateway while it runs; a test may kill it."""
     gateway.prepare()
     gateway.start()
     try:
         gateway.await_ready()
-        yield gateway
+        yield
     finally:
         if gateway.process.pid() is not None:
             gateway.process.stop()
+
+
+@contextmanager
+def another_gateway(stack, domains: tuple[str, ...] = (), **limits: int) -> Iterator[LimitedGateway]:
+    gateway = LimitedGateway(stack.layout, stack.account, "gateway-beside", port=stack.layout.port_base + OFFSET)
+    gateway.limits, gateway.domains = limits, domains
+    with running(gateway):
+        yield gateway

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from stack.stack import Stack
 from tests.support.rest import Rest
 
-from .another_gateway import LimitedGateway
+from .another_gateway import LimitedGateway, running
 from .clients import s3_client
 
 OFFSET = 46
@@ -38,11 +38,5 @@ class SharedGateway(LimitedGateway):
 def shared_gateway(stack: Stack) -> Iterator[SharedGateway]:
     gateway = SharedGateway(stack.layout, stack.account, "gateway-shared", port=stack.layout.port_base + OFFSET)
     gateway.credentials = stack.layout.config / "gateway-shared-credentials.toml"
-    gateway.prepare()
-    gateway.start()
-    try:
-        gateway.await_ready()
+    with running(gateway):
         yield gateway
-    finally:
-        if gateway.process.pid() is not None:
-            gateway.process.stop()

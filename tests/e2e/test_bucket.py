@@ -12,7 +12,7 @@ from stack import secret
 from stack.layout import REGION
 from stack.poll import wait_until
 
-from .another_gateway import OFFSET, LimitedGateway
+from .another_gateway import OFFSET, LimitedGateway, running
 
 MIB = 1 << 20
 BOUND_S = 60
@@ -54,14 +54,8 @@ def bucket_gateway(stack, bucket: str, endpoint: str | None = None, number: int 
     port = stack.layout.port_base + OFFSET + 2 + number
     gateway = BucketGateway(stack.layout, stack.account, f"gateway-bucket-{number}", port=port)
     gateway.endpoint, gateway.bucket, gateway.limits = endpoint or stack.gateway.url, bucket, limits
-    gateway.prepare()
-    gateway.start()
-    try:
-        gateway.await_ready()
+    with running(gateway):
         yield gateway
-    finally:
-        if gateway.process.pid() is not None:
-            gateway.process.stop()
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ const RETRIES_MAX: usize = 5;
 /// # Errors
 /// The settings name no bucket, or an option that its client does not know, or a file cannot be read.
 pub(super) fn connect(settings: &Bucket) -> anyhow::Result<Arc<dyn ObjectStore>> {
-    // The client takes the process's library of cryptography. If there is one, it is this one.
+    // The client takes the cryptography that the process has chosen. An error says that it is chosen already: this one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let url = Url::parse(&settings.url).context("url")?;
     let (scheme, prefix) = ObjectStoreScheme::parse(&url).context("url")?;
@@ -73,6 +73,15 @@ fn client_options(settings: &Bucket) -> anyhow::Result<ClientOptions> {
 
 #[cfg(test)]
 mod tests {
+    use mantle_tls::testing::{Authority, Files};
+    use object_store::ObjectStoreExt;
+    use rustls::{ServerConfig, pki_types::PrivateKeyDer};
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+    use tokio_rustls::TlsAcceptor;
+
     use super::*;
 
     fn refusal(url: &str, options: &[(&str, &str)]) -> Option<String> {
@@ -102,6 +111,51 @@ mod tests {
         ] {
             let error = refusal(url, options).unwrap_or_else(|| panic!("{url} {options:?} was accepted"));
             assert!(error.contains(told), "{error}");
+        }
+    }
+
+    /// A service that answers each request with 404, by a certificate of this authority; answers its address.
+    async fn serve(authority: &Authority) -> String {
+        let (certificate, key) = authority.issue("bucket", &["localhost"], |_| ());
+        let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config = config.with_no_client_auth().with_single_cert(vec![certificate.der().clone()], key).unwrap();
+        let (acceptor, listener) =
+            (TlsAcceptor::from(Arc::new(config)), TcpListener::bind("localhost:0").await.unwrap());
+        let address = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let acceptor = acceptor.clone();
+                tokio::spawn(async move {
+                    let mut stream = acceptor.accept(stream).await?;
+                    stream.read_buf(&mut Vec::with_capacity(4096)).await?;
+                    stream
+                        .write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+                        .await?;
+                    stream.shutdown().await
+                });
+            }
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn a_bucket_is_believed_by_its_certificate() {
+        let (ours, other) = (Authority::default(), Authority::default());
+        let folder = tempfile::tempdir().unwrap();
+        for (name, authority, is_believed) in [("ours", &ours, true), ("other", &other, false)] {
+            let files = Files::new(&folder.path().join(name), &[authority], authority, ("bucket", "localhost"));
+            let options = [("aws_endpoint", serve(&ours).await.as_str()), ("aws_skip_signature", "true")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()));
+            let bucket = Bucket {
+                url: "s3://bucket".into(),
+                options: options.into(),
+                secrets_file: None,
+                ca_file: Some(files.path("ca.crt")),
+            };
+            let answer = connect(&bucket).unwrap().head(&"key".into()).await.unwrap_err();
+            assert_eq!(matches!(answer, object_store::Error::NotFound { .. }), is_believed, "{name}: {answer}");
         }
     }
 

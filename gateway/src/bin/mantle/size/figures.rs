@@ -66,6 +66,6 @@ figures! {
     SNAPSHOT_BYTES_PER_DIRECTORY 80.0, "A directory in an IndexNode's snapshot or log.", "77 in the log of an import; [formats.md](formats.md)";
     INDEX_LOG_BYTES 512.0 * 1024.0 * 1024.0, "An IndexNode's log: a snapshot is built at half of it, and then the older half goes.", "`indexnode/src/raft/log_limit.rs`";
     GATEWAY_BYTES 64.0 * 1024.0 * 1024.0, "A gateway.", "`tests/cluster/test_sizing.py`: 15 MiB under a load of directories";
-    UPLOAD_BYTES 8.0 * 1024.0 * 1024.0, "An upload that a gateway receives.", "a piece of 4 MiB (`gateway/src/data/mod.rs`), and the next";
+    UPLOAD_BYTES 8.0 * 1024.0 * 1024.0, "An upload that a gateway receives.", "a piece of 1 MiB (`gateway/src/data/files/mod.rs`), and what waits";
     ETCD_BYTES 384.0 * 1024.0 * 1024.0, "An etcd member: its database is mapped, and bounded by its quota.", "`quota-backend-bytes` in `patroni/config/etcd.yml`; `tests/cluster/test_sizing.py`: 47 MiB, and 270 after it had been filled";
 }
