@@ -66,8 +66,10 @@ failpoints! {
     TrustEveryVoter,
     /// A replica whose folder went back goes on under its id (P48).
     KeepLostLog,
-    /// A message's term may be any number.
+    /// A term that another replica names may be any number.
     AnyTerm,
+    /// The answers to appends name a term that no election reaches, as the holder of a stolen certificate could.
+    AnswerHighestTerm,
     /// A prepare is decided by the newest rule that a replica knows, whatever rule its entry names.
     DecideByOwnRule,
     /// A replica answers although its state differs from the leader's (P49).

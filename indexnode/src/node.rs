@@ -31,7 +31,7 @@ use crate::{
     config::Config,
     failpoints::{self, Failpoint},
     index::command::{Applied, Command},
-    postgres::upstream::ReplicaProblem,
+    postgres::{kept_sessions::KeptSessions, upstream::ReplicaProblem},
     progress::StreamProgress,
     proto::peer,
     raft::{
@@ -51,6 +51,7 @@ use crate::{
         read_index::{Knows, ReadIndexBatcher},
         snapshot::SnapshotStore,
         state::IndexState,
+        terms::Terms,
         types::{CommittedLeaderId, LogId, StoredMembership},
     },
     settled::Settled,
@@ -107,6 +108,8 @@ pub struct Node {
     pub(crate) settled: Settled,
     /// The key that signs prepared renames.
     pub(crate) prepare_key: PrepareKey,
+    /// Sessions for abort records.
+    pub(crate) abort_sessions: KeptSessions,
     /// Prepares that wait for the next entry.
     prepares: Mutex<PrepareQueue>,
     /// The membership, by its log index, whose members are known to know the newest rule.
@@ -121,8 +124,8 @@ pub struct Node {
     pub(crate) problems: Mutex<Vec<ReplicaProblem>>,
     /// While this replica leads: the rename locks whose time is over and that could not be released yet.
     pub(crate) expired_locks: AtomicU64,
-    /// Messages whose term was far ahead of this replica's.
-    pub(crate) term_jumps: AtomicU64,
+    /// The terms that this replica believes.
+    pub(crate) terms: Terms,
     /// Held during a membership change.
     pub(crate) membership_lock: tokio::sync::Mutex<()>,
     /// The end of the leases that this replica may have granted before a restart; until then it does not vote.
@@ -159,7 +162,8 @@ impl Node {
         check_folder(&log, &snapshots)?;
         let promises = Arc::new(Promises::open(identity.node_id, folder));
         let (doubt, fault) = (Arc::new(Doubt::new(!has_promised)), Arc::<FaultCell>::default());
-        let known = Known { log: log.clone(), promises: promises.clone(), doubt: doubt.clone() };
+        let terms = Terms::new(log.clone());
+        let known = Known { log: log.clone(), promises: promises.clone(), doubt: doubt.clone(), terms: terms.clone() };
         let given = Arc::<GivenReadIndexes>::default();
         let network = Network {
             group,
@@ -199,6 +203,7 @@ impl Node {
             stream: StreamProgress::default(),
             settled: Settled::default(),
             prepare_key: PrepareKey::default(),
+            abort_sessions: KeptSessions::default(),
             prepares: Mutex::default(),
             ruled: AtomicU64::default(),
             promises,
@@ -206,7 +211,7 @@ impl Node {
             fault,
             problems: Mutex::default(),
             expired_locks: AtomicU64::default(),
-            term_jumps: AtomicU64::default(),
+            terms,
             membership_lock: tokio::sync::Mutex::default(),
             votes_from,
             has_asked: AtomicBool::new(!is_bound || !has_promised),

@@ -272,6 +272,29 @@ def test_a_rename_survives_kill_9_at_each_step(stack, bucket, rest, steps, victi
     wait_until(lambda: len(replicas(stack)) == len(stack.indexnodes), "every replica", READY_BOUND_S)
 
 
+@pytest.mark.allows("postgresql", "terminating connection due to administrator command")
+def test_locks_are_released_through_one_session(stack, bucket, rest, s3, superuser):
+    """A session is opened for the first abort record, and again when it has ended. It does not stay for long."""
+    for top in "ab":
+        s3.put_object(Bucket=bucket, Key=f"{top}/{'d/' * 99}object", Body=b"1")
+    recorders = "SELECT pid FROM pg_stat_activity WHERE usename = 'index' AND query LIKE '%mantle.abort_rename(%'"
+
+    def recorder() -> int:
+        """Lets a rename be refused while its source is locked; the session that wrote its abort record."""
+        with pytest.raises(Refused, match="path_too_deep"):
+            rest.rename(bucket, "a/", f"b/{'d/' * 99}a/")
+        assert locks(stack) == 0
+        [(pid,)] = superuser.execute(recorders).fetchall()
+        return pid
+
+    wait_until(lambda: not superuser.execute(recorders).fetchall(), "no session of earlier tests", READY_BOUND_S)
+    first = recorder()
+    assert [recorder() for _ in range(3)] == [first] * 3
+    superuser.execute("SELECT pg_terminate_backend(%s, 5000)", (first,))
+    assert recorder() != first
+    wait_until(lambda: not superuser.execute(recorders).fetchall(), "the end of a session without use", READY_BOUND_S)
+
+
 @pytest.mark.allows("postgresql", r"canceling statement due to lock timeout")
 @pytest.mark.allows("indexnode", r"source::rename_locks: (cannot write an abort record|a rename lock expired)")
 def test_a_lock_that_cannot_be_released_is_counted(stack, bucket, rest, connect):

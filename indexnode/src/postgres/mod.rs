@@ -5,6 +5,7 @@
 
 pub mod copy;
 pub mod database;
+pub(crate) mod kept_sessions;
 mod session;
 pub mod sql;
 mod timelines;

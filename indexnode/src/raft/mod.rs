@@ -21,6 +21,7 @@ pub(crate) mod read_index;
 mod request_stream;
 pub mod snapshot;
 pub mod state;
+pub(crate) mod terms;
 #[cfg(test)]
 mod tests;
 

@@ -40,6 +40,7 @@ use super::{
     promises::{Promise, Promises},
     request_stream::RequestStream,
     snapshot::SnapshotFile,
+    terms::Terms,
     types::{LogId, Snapshot, Vote},
 };
 use crate::proto::peer::{Destination, RaftMessage, SnapshotPart, peer_client::PeerClient};
@@ -66,6 +67,7 @@ pub struct Known {
     pub log: LogStore,
     pub promises: Arc<Promises>,
     pub doubt: Arc<Doubt>,
+    pub terms: Terms,
 }
 
 impl RaftNetworkFactory<TypeConfig> for Network {
@@ -105,6 +107,11 @@ impl PeerNetwork {
         let body = encode(request).map_err(network_error)?;
         let promises = self.known.promises.to_messages(self.known.log.promise());
         Ok(RaftMessage { to: Some(self.to.clone()), body, promises, ..RaftMessage::default() })
+    }
+
+    /// Checks a vote in an answer. openraft would take a higher term from it, as from a message.
+    fn believe(&self, vote: &Vote) -> RpcResult<()> {
+        self.known.terms.check(vote.leader_id.term).map_err(unreachable)
     }
 
     /// Notes what the addressee has promised with its answer.
@@ -174,7 +181,8 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
                 self.note_promise(&rpc.vote, rpc.entries.last().map(|entry| entry.log_id).or(rpc.prev_log_id));
             }
             AppendEntriesResponse::PartialSuccess(last) => self.note_promise(&rpc.vote, *last),
-            AppendEntriesResponse::Conflict | AppendEntriesResponse::HigherVote(_) => {}
+            AppendEntriesResponse::HigherVote(vote) => self.believe(vote)?,
+            AppendEntriesResponse::Conflict => {}
         }
         Ok(answer)
     }
@@ -194,6 +202,7 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
     async fn vote(&mut self, rpc: VoteRequest<TypeConfig>, _option: RPCOption) -> RpcResult<VoteResponse<TypeConfig>> {
         let call = self.call(&rpc, VOTE_TIMEOUT, |mut client, message| async move { client.vote(message).await });
         let (answer, is_unconfirmed): (VoteResponse<TypeConfig>, _) = call.await?;
+        self.believe(&answer.vote)?;
         if answer.vote_granted {
             self.note_promise(&rpc.vote, None);
             if is_unconfirmed {
@@ -210,7 +219,9 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
         _option: RPCOption,
     ) -> RpcResult<VoteResponse<TypeConfig>> {
         let call = self.call(&rpc, VOTE_TIMEOUT, |mut client, message| async move { client.pre_vote(message).await });
-        call.await.map(|(answer, _)| answer)
+        let (answer, _): (VoteResponse<TypeConfig>, _) = call.await?;
+        self.believe(&answer.vote)?;
+        Ok(answer)
     }
 
     async fn transfer_leader(
@@ -243,7 +254,9 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
             }
             answer = client.install_snapshot(ReceiverStream::new(stream)) => {
                 let answer = answer.map_err(|status| unreachable(status.message()))?;
-                Ok(decode(&answer.into_inner().body).map_err(network_error)?)
+                let answer: SnapshotResponse<TypeConfig> = decode(&answer.into_inner().body).map_err(network_error)?;
+                self.believe(&answer.vote)?;
+                Ok(answer)
             }
         }
     }

@@ -50,7 +50,7 @@ pub const METRICS: &[Metric] = &[
     counter(
         "mantle_index_raft_term_jumps_total",
         "group",
-        "Messages whose term was more than 100 ahead: an old folder, or a forgery.",
+        "Messages and answers whose term was more than 100 ahead: an old folder, or a forgery.",
     ),
     gauge("mantle_index_raft_last_index", "group", "Log index of the last entry."),
     gauge("mantle_index_raft_committed_index", "group", "Log index of the last committed entry."),

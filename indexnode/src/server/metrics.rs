@@ -152,7 +152,7 @@ fn set_group_metrics(node: &Node, group: &str) {
         ("mantle_index_applied_operations_total", read(&apply.operations)),
         ("mantle_index_apply_busy_microseconds_total", read(&apply.busy_ns) / 1000),
         ("mantle_index_cache_purged_total", read(&cache.purged)),
-        ("mantle_index_raft_term_jumps_total", read(&node.term_jumps)),
+        ("mantle_index_raft_term_jumps_total", node.terms.jumps()),
     ] {
         counter!(name, "group" => group.to_owned()).absolute(value);
     }

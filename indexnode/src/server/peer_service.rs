@@ -120,6 +120,10 @@ impl PeerService {
         if !matches!(appended, AppendEntriesResponse::HigherVote(_)) {
             node.note_leader_contact();
         }
+        if failpoints::is_hit(Failpoint::AnswerHighestTerm) {
+            let forged = Vote::new(u64::MAX - 1, node.node_id);
+            return message_of(&AppendEntriesResponse::<TypeConfig>::HigherVote(forged));
+        }
         message_of(&appended)
     }
 }

@@ -97,7 +97,7 @@ async fn abandon(
     request: RequestKey,
     attempt: u64,
 ) -> Result<()> {
-    if !abort_rename(database, &request, attempt).await? {
+    if !abort_rename(node, database, &request, attempt).await? {
         return Err(Error::new(ErrorCode::AttemptSuperseded, "an earlier attempt of this rename is committed"));
     }
     node.propose_as(leadership, &Command::Release { request, attempt }).await.map(drop)

@@ -20,7 +20,7 @@ use crate::{
     failpoints::{self, Failpoint},
     index::command::Command,
     node::{Leadership, Node},
-    postgres::upstream::Database,
+    postgres::upstream::{Database, Session},
 };
 
 const SCAN: Duration = Duration::from_millis(100);
@@ -61,7 +61,9 @@ pub async fn expire(node: &Arc<Node>, leadership: &Leadership, database: &Databa
                 tracing::warn!(request = %lock.request, attempt = lock.attempt, "a rename lock expired");
                 // The message of a committed attempt releases its lock. `abort_rename` logs a failure; the next scan retries.
                 let is_aborted = failpoints::is_hit(Failpoint::UnlockWithoutAbort)
-                    || abort_rename(&database, &lock.request, lock.attempt).await.is_ok_and(|is_aborted| is_aborted);
+                    || abort_rename(&node, &database, &lock.request, lock.attempt)
+                        .await
+                        .is_ok_and(|is_aborted| is_aborted);
                 if is_aborted {
                     let release = Command::Release { request: lock.request, attempt: lock.attempt };
                     if let Err(e) = node.propose_as(&leadership, &release).await {
@@ -74,14 +76,11 @@ pub async fn expire(node: &Arc<Node>, leadership: &Leadership, database: &Databa
     }
 }
 
-/// Writes the abort record of an attempt; `false` if the attempt is already committed. Uses a session of its own, because the
-/// statement may wait for a transaction that is about to commit.
-pub async fn abort_rename(database: &Database, request: &RequestKey, attempt: u64) -> Result<bool> {
-    let aborted = async {
-        let session = database.connect().await?;
-        session.abort_rename(request, attempt).await
-    };
-    aborted.await.map_err(|e: anyhow::Error| {
+/// Writes the abort record of an attempt; `false` if the attempt is already committed. Shares its session with no other
+/// statement, because this one may wait for a transaction that is about to commit.
+pub async fn abort_rename(node: &Node, database: &Database, request: &RequestKey, attempt: u64) -> Result<bool> {
+    let abort = |session: Session| async move { session.abort_rename(request, attempt).await };
+    node.abort_sessions.ask(database, abort).await.map_err(|e: anyhow::Error| {
         tracing::warn!(%request, attempt, error = format!("{e:#}"), "cannot write an abort record");
         Error::new(ErrorCode::DatabaseUnavailable, "the abort record cannot be written now")
     })

@@ -1,0 +1,53 @@
+//! Bounds the terms that other replicas name, in their messages and in their answers.
+//!
+//! A replica takes the highest term that it hears of. Elections raise terms one by one, so a term far ahead is forged or broken.
+//! After the highest number no election could follow: the group would stop for good.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use super::log::LogStore;
+use crate::failpoints::{self, Failpoint};
+
+/// A term this far ahead is noticed: few elections fail.
+const JUMP_NOTICED: u64 = 100;
+/// A term this far ahead is refused.
+const JUMP_MAX: u64 = 1 << 32;
+
+/// The terms that this replica may believe, from the one that its log knows. Clones share the count.
+#[derive(Clone)]
+pub struct Terms {
+    log: LogStore,
+    jumps: Arc<AtomicU64>,
+}
+
+impl Terms {
+    pub fn new(log: LogStore) -> Self {
+        Self { log, jumps: Arc::default() }
+    }
+
+    /// Checks a term that another replica names.
+    ///
+    /// # Errors
+    /// It is too far ahead to be one; the text says so.
+    pub fn check(&self, term: u64) -> Result<(), String> {
+        let (_, vote) = self.log.last_and_vote();
+        let known = vote.map_or(0, |vote| vote.leader_id.term);
+        let jump = term.saturating_sub(known);
+        if jump > JUMP_NOTICED {
+            self.jumps.fetch_add(1, Ordering::Relaxed);
+            tracing::error!(term, known, "another replica names a term far ahead of this replica's");
+        }
+        if jump > JUMP_MAX && !failpoints::is_hit(Failpoint::AnyTerm) {
+            return Err(format!("term {term} is too far ahead of {known} to be one"));
+        }
+        Ok(())
+    }
+
+    /// How many terms were far ahead.
+    pub fn jumps(&self) -> u64 {
+        self.jumps.load(Ordering::Relaxed)
+    }
+}
