@@ -58,9 +58,15 @@ impl KeySize {
     }
 }
 
-/// The sizes that this process has seen raised. A namespace that is not here has at least the first.
+/// What this process has seen of the namespaces' rows.
 #[derive(Default)]
-pub struct KeySizes(RwLock<HashMap<NamespaceId, KeySize>>);
+pub struct KeySizes {
+    /// The sizes that are permitted. A namespace that is not here permits at least the first.
+    permitted: RwLock<HashMap<NamespaceId, KeySize>>,
+    /// The smallest growth that a row has refused, by the namespace's name. A row never permits more than before; a new namespace
+    /// of an old name does, and then a directory is measured that need not be.
+    refused: RwLock<HashMap<Box<str>, KeySize>>,
+}
 
 impl KeySizes {
     /// Makes sure that the namespace's row permits a key, before it is made.
@@ -69,7 +75,7 @@ impl KeySizes {
         if size.is_within(KeySize::FIRST) {
             return Ok(());
         }
-        let known = self.0.read().get(&ns).copied().unwrap_or(KeySize::FIRST);
+        let known = self.permitted.read().get(&ns).copied().unwrap_or(KeySize::FIRST);
         if size.is_within(known) {
             return Ok(());
         }
@@ -77,10 +83,27 @@ impl KeySizes {
         let raised = KeySize { levels: step.levels.max(known.levels), bytes: step.bytes.max(known.bytes) };
         store.raise_key_size(ns, raised.levels, raised.bytes).await?;
         // Another call may have raised it further meanwhile.
-        let mut sizes = self.0.write();
+        let mut sizes = self.permitted.write();
         let known = sizes.entry(ns).or_insert(raised);
         *known = KeySize { levels: known.levels.max(raised.levels), bytes: known.bytes.max(raised.bytes) };
         Ok(())
+    }
+
+    /// Notes that the row of a namespace refused a directory's move, because it adds this to keys.
+    pub fn note_refused(&self, namespace: &str, added: KeySize) {
+        let mut refused = self.refused.write();
+        match refused.get_mut(namespace) {
+            Some(known) if added.is_within(*known) => *known = added,
+            Some(_) => {}
+            None => {
+                refused.insert(namespace.into(), added);
+            }
+        }
+    }
+
+    /// Whether the row is known to refuse a move that adds this.
+    pub fn is_refused(&self, namespace: &str, added: KeySize) -> bool {
+        self.refused.read().get(namespace).is_some_and(|refused| refused.is_within(added))
     }
 }
 
@@ -108,6 +131,20 @@ mod tests {
         assert_eq!(added("a/", "b/c/"), Some(size(1, 2)));
         assert_eq!(added("a/b/", "long/"), Some(size(-1, 1)));
         assert_eq!(added("long/", "a/b/"), Some(size(1, -1)));
+    }
+
+    #[test]
+    fn what_adds_as_much_is_refused_too() {
+        let sizes = KeySizes::default();
+        assert!(!sizes.is_refused("a", size(1, 1)));
+        sizes.note_refused("a", size(2, 10));
+        assert!(sizes.is_refused("a", size(2, 10)) && sizes.is_refused("a", size(3, 10)));
+        assert!(!sizes.is_refused("a", size(1, 20)) && !sizes.is_refused("b", size(2, 10)));
+        sizes.note_refused("a", size(3, 10));
+        sizes.note_refused("a", size(1, 20));
+        assert!(sizes.is_refused("a", size(2, 10)), "what was refused stays so");
+        sizes.note_refused("a", size(1, 5));
+        assert!(sizes.is_refused("a", size(1, 20)));
     }
 
     #[test]

@@ -32,6 +32,11 @@ def measured(stack) -> float:
     return stack.gateway.metrics().get('mantle_gateway_sql_seconds_count{statement="names_below"}', 0)
 
 
+def releases(stack) -> float:
+    """How often a rename's lock was released because the rename did not happen."""
+    return stack.gateway.metrics().get('mantle_gateway_index_seconds_count{call="release_rename"}', 0)
+
+
 def bound(sql, bucket: str) -> tuple[int, int]:
     query = "SELECT key_levels + moved_levels, key_bytes + moved_bytes FROM mantle.namespaces WHERE name = %s"
     return sql.execute(query, (bucket,)).fetchone()
@@ -109,6 +114,10 @@ def test_what_is_below_is_read_only_when_the_keys_may_become_too_large(stack, s3
     read = measured(stack)
     rest.rename(bucket, "b/a/", "a/")  # makes no key larger
     assert measured(stack) == read
+    # From now on the directory is measured first, and locked once.
+    released = releases(stack)
+    rest.rename(bucket, "a/", "b/a/")
+    assert measured(stack) > read and releases(stack) == released
 
 
 def test_imported_keys_count(stack, rest, s3, bucket, tmp_path):

@@ -42,6 +42,14 @@ enum Outcome {
     Grows(NamespaceId, DirectoryId),
 }
 
+/// By how much keys become larger.
+#[derive(Clone, Copy)]
+struct Growth {
+    added: KeySize,
+    /// The directory of which it is known that no key below it becomes too large.
+    measured: Option<DirectoryId>,
+}
+
 impl DirectoryMove<'_> {
     fn request(&self, lock_ms: u32, below: Vec<DirectoryId>) -> RenameRequest {
         let owned = |path: &Path<'_>| path.components().iter().map(|c| (*c).to_owned()).collect();
@@ -65,15 +73,16 @@ impl Gateway {
         // The index has everything that was committed when the move began.
         let mut is_current = false;
         let mut is_free = false;
-        let mut added = change.destination.and_then(|destination| KeySize::added(change.source, destination));
+        let mut growth = self.growth(change).await;
         loop {
-            match self.try_move(change, &mut added).await? {
+            match self.try_move(change, &mut growth).await? {
                 Outcome::Done(id) => return Ok(id),
                 Outcome::Grows(ns, moved) => {
-                    if let Some(destination) = change.destination {
+                    if let (Some(destination), Some(growth)) = (change.destination, &mut growth) {
+                        self.key_sizes.note_refused(change.namespace, growth.added);
                         self.admit_growth(ns, moved, destination).await?;
+                        growth.measured = Some(moved);
                     }
-                    added = None;
                 }
                 Outcome::Refused(refusal) if is_current => match change.destination {
                     Some(destination) if !is_free && is_taken(&refusal) => {
@@ -99,6 +108,23 @@ impl Gateway {
         }
     }
 
+    /// What keys would grow by. Where the namespace's row is known to permit no more, the directory is measured here: a lock
+    /// that has to be released again costs more. A failure says nothing yet, since the caller may lack the permission to know.
+    async fn growth(&self, change: &DirectoryMove<'_>) -> Option<Growth> {
+        let destination = change.destination?;
+        let added = KeySize::added(change.source, destination)?;
+        let mut growth = Growth { added, measured: None };
+        if self.key_sizes.is_refused(change.namespace, added) {
+            let (caller, path) = (&change.call.caller, change.source.components());
+            if let Ok(moved) = self.locate(caller, change.namespace, path, Purpose::DirectoryChange).await
+                && self.admit_growth(moved.ns, moved.id, destination).await.is_ok()
+            {
+                growth.measured = Some(moved.id);
+            }
+        }
+        Some(growth)
+    }
+
     /// Removes a directory at the destination that holds nothing and was not made by request: a client does not see it.
     async fn free_destination(&self, change: &DirectoryMove<'_>, destination: &Path<'_>) -> Result<bool> {
         let Some((name, parents)) = destination.split_last() else { return Ok(false) };
@@ -108,8 +134,8 @@ impl Gateway {
         self.prune_ghost(parent.ns, parent.pid(), name).await
     }
 
-    /// `added`: what the move adds to keys, until that is admitted.
-    async fn try_move(&self, change: &DirectoryMove<'_>, added: &mut Option<KeySize>) -> Result<Outcome> {
+    /// `growth`: what the move adds to keys, until that is admitted.
+    async fn try_move(&self, change: &DirectoryMove<'_>, growth: &mut Option<Growth>) -> Result<Outcome> {
         let DirectoryMove { call, namespace, hash, .. } = *change;
         let start = self.index.resolution_start(namespace).await?;
         let below = match change.destination {
@@ -128,13 +154,15 @@ impl Gateway {
             Err(e) => return refused(e),
         };
         let claim = call.claim(prepared.ns, hash);
-        if let Some(growth) = *added {
-            let admitted = self.store.admit_move(prepared.ns, growth.levels, growth.bytes).await;
+        if let Some(Growth { added, measured }) = *growth
+            && measured != Some(prepared.source_id)
+        {
+            let admitted = self.store.admit_move(prepared.ns, added.levels, added.bytes).await;
             if !matches!(admitted, Ok(true)) {
                 self.index.release_rename(claim.key(), &prepared).await;
                 return admitted.map(|_| Outcome::Grows(prepared.ns, prepared.source_id));
             }
-            *added = None;
+            *growth = None;
         }
         let source = self.store.lease(&start, prepared.source_pid);
         let pending = self.index.begin_await(namespace, claim.key());
