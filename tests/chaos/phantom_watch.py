@@ -46,21 +46,23 @@ class Phantoms:
         self._thread.join()
 
     def _watch(self) -> None:
-        channels: dict[str, grpc.Channel] = {}
+        channels: dict[str, list[grpc.Channel]] = {}
         while not self._end.is_set():
             for address in self.cluster.layout.index_addresses:
                 if address not in channels:
-                    channels[address] = index_channel(self.cluster, address, "gateway", "administrator")
+                    channels[address] = [
+                        index_channel(self.cluster, address, role) for role in ("gateway", "administrator")
+                    ]
                 try:
-                    stub = services.IndexStub(channels[address])
-                    self._ask(address, stub)
-                    self._look(address, stub)
+                    gateway, administrator = map(services.IndexStub, channels[address])
+                    self._ask(address, gateway)
+                    self._look(address, administrator)
                 except (grpc.RpcError, StopIteration):
-                    # It is down, or cut off: that is the fault. A new channel reads the certificates again.
-                    channels.pop(address).close()
+                    # It is down, or cut off: that is the fault. New channels read the certificates again.
+                    close(channels.pop(address))
                 self._end.wait(PAUSE_S)
-        for channel in channels.values():
-            channel.close()
+        for both in channels.values():
+            close(both)
 
     def _ask(self, address: str, stub) -> None:
         paths = [*self.paths, *(probe.writing for probe in self.probes if probe.writing)]
@@ -104,6 +106,11 @@ class Phantoms:
         return self._older[:1] + [
             f"a directory that PostgreSQL never had: {self._seen[one]} as {one}" for one in sorted(phantoms)
         ]
+
+
+def close(channels: list[grpc.Channel]) -> None:
+    for channel in channels:
+        channel.close()
 
 
 def paths_of(workload: Workload) -> list[str]:

@@ -54,14 +54,13 @@ def session(cluster: Cluster, group: int = COORDINATOR) -> psycopg.Connection:
     )
 
 
-def index_channel(cluster: Cluster, address: str, *units: str) -> grpc.Channel:
-    """A channel to an IndexNode, with a certificate of these roles; without a role, with none."""
+def index_channel(cluster: Cluster, address: str, role: str | None = None) -> grpc.Channel:
+    """A channel to an IndexNode, with a certificate of this role; without a role, with none."""
     layout, own = cluster.layout, (None, None)
     read = lambda file: certificates.path(layout, file).read_bytes()
-    if units:
-        name = "test-" + "-".join(units)
-        subject = "".join(f"/OU=mantle-{unit}" for unit in units) + "/CN=test"
-        hosts = [host.address for host in layout.index_hosts]
+    if role:
+        name, hosts = f"test-{role}", [host.address for host in layout.index_hosts]
+        subject = f"/OU=mantle-{role}/CN=test"
         certificates.make(layout, cluster.account, name, subject, hosts, [certificates.BOTH])
         own = read(f"{name}.key"), read(f"{name}.crt")
     trusted = read(f"{certificates.AUTHORITY}.crt")

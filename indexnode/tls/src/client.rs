@@ -9,7 +9,7 @@ use tokio_rustls::{TlsConnector, TlsStream};
 use crate::{
     live::Tls,
     settings::{Phase, host_of},
-    stream::Stream,
+    stream::{End, Stream, Verified},
 };
 
 /// Connects to the IndexNode at `host:port`: with TLS, if there are certificates and the phase says so. The server's
@@ -22,7 +22,9 @@ pub async fn connect(address: &str, tls: Option<&Tls>) -> io::Result<Stream> {
     stream.set_nodelay(true)?;
     let Some(tls) = tls.filter(|tls| tls.phase() != Phase::Accept) else { return Ok(Stream::connected(stream)) };
     let name = ServerName::try_from(host_of(address).to_owned()).map_err(io::Error::other)?;
-    let connected = TlsConnector::from(tls.current().client.clone()).connect(name, stream).await;
+    let (generation, by) = tls.generation_and_current();
+    let connected = TlsConnector::from(by.client.clone()).connect(name.clone(), stream).await;
     let connected = connected.inspect_err(|e| tracing::debug!(address, error = %e, "no TLS connection"))?;
-    Ok(Stream::connected_by_tls(TlsStream::from(connected)))
+    let verified = Verified::new(TlsStream::from(connected), End::Server(name), tls.clone(), generation);
+    Ok(Stream::connected_by_tls(verified))
 }

@@ -56,8 +56,10 @@ pub trait Files: Sized + Send + Sync + 'static {
 pub struct Mutual {
     pub server: Arc<ServerConfig>,
     pub client: Arc<ClientConfig>,
-    /// Verifies a client again when the authorities have changed.
-    pub verifier: Arc<dyn ClientCertVerifier>,
+    /// Verifies a client again, after it was let in.
+    pub clients: Arc<dyn ClientCertVerifier>,
+    /// Verifies a server again, after it was connected to.
+    pub servers: Arc<dyn ServerCertVerifier>,
 }
 
 impl Files for TlsSettings {
@@ -70,14 +72,14 @@ impl Files for TlsSettings {
     fn make(&self) -> Result<Mutual> {
         let roots = Arc::new(roots(&self.ca_file)?);
         let chain = certificates(&self.certificate_file)?;
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider())
+        let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider())
             // A call without a certificate is answered, by the service: UNAUTHENTICATED says more than a broken connection.
             .allow_unauthenticated()
             .build()
             .context("the authorities")?;
         let mut server = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])?
-            .with_client_cert_verifier(verifier.clone())
+            .with_client_cert_verifier(clients.clone())
             .with_single_cert(chain.clone(), key(&self.key_file)?)
             .context("certificate_file and key_file")?;
         server.alpn_protocols = vec![HTTP2.to_vec()];
@@ -85,14 +87,15 @@ impl Files for TlsSettings {
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
         let webpki = WebPkiServerVerifier::builder_with_provider(roots, provider()).build()?;
+        let servers = Arc::new(PeersOnly(webpki));
         let mut client = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(PeersOnly(webpki)))
+            .with_custom_certificate_verifier(servers.clone())
             .with_client_auth_cert(chain, key(&self.key_file)?)
             .context("certificate_file and key_file")?;
         client.alpn_protocols = vec![HTTP2.to_vec()];
-        Ok(Mutual { server: Arc::new(server), client: Arc::new(client), verifier })
+        Ok(Mutual { server: Arc::new(server), client: Arc::new(client), clients, servers })
     }
 }
 

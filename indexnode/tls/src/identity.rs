@@ -1,6 +1,6 @@
 //! Who a certificate is for: the role in its subject, and the hosts in its alternative names.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustls::{
     pki_types::{CertificateDer, ServerName},
     server::ParsedCertificate,
@@ -42,7 +42,7 @@ impl Role {
 /// The holder of a certificate that has been verified.
 #[derive(Debug)]
 pub struct Identity {
-    roles: Vec<Role>,
+    role: Option<Role>,
     name: String,
     certificate: CertificateDer<'static>,
 }
@@ -51,21 +51,23 @@ impl Identity {
     /// Reads a certificate. One without a role is somebody who may do nothing.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// It cannot be read, or names several roles.
     pub fn of(certificate: &CertificateDer<'_>) -> Result<Self> {
         let parsed = Certificate::from_der(certificate).context("the certificate cannot be read")?;
         let subject = parsed.tbs_certificate.subject;
         let attributes = || subject.0.iter().flat_map(|relative| relative.0.iter());
         let values = |oid: &'static str| attributes().filter(move |a| a.oid.to_string() == oid).filter_map(text);
         let units: Vec<String> = values(ORGANIZATIONAL_UNIT).collect();
-        let roles = Role::ALL.into_iter().filter(|role| units.iter().any(|unit| unit == role.unit())).collect();
+        let mut roles = Role::ALL.into_iter().filter(|role| units.iter().any(|unit| unit == role.unit()));
         let name = values(COMMON_NAME).next().unwrap_or_default();
-        Ok(Self { roles, name, certificate: certificate.clone().into_owned() })
+        let role = roles.next();
+        ensure!(roles.next().is_none(), "the certificate of `{name}` names several roles: each needs one of its own");
+        Ok(Self { role, name, certificate: certificate.clone().into_owned() })
     }
 
     /// Tells whether the certificate names this role.
     pub fn has(&self, role: Role) -> bool {
-        self.roles.contains(&role)
+        self.role == Some(role)
     }
 
     /// Tells whether the certificate is for this host, a name or an address.
@@ -115,5 +117,18 @@ mod tests {
             assert!(Role::ALL.iter().all(|role| !identity.has(*role)), "{unit:?}");
         }
         assert!(Identity::of(&CertificateDer::from(vec![48, 3, 1, 2])).is_err());
+    }
+
+    #[test]
+    fn a_certificate_has_one_role() {
+        let another = |params: &mut crate::testing::CertificateParams| {
+            let mut subject = rcgen::DistinguishedName::new();
+            let unit = || rcgen::DnType::OrganizationalUnitName;
+            subject.push(unit(), "mantle-gateway");
+            subject.push(rcgen::DnType::CustomDnType(vec![2, 5, 4, 11]), "mantle-administrator");
+            params.distinguished_name = subject;
+        };
+        let (certificate, _) = Authority::default().issue("mantle-gateway", &["a"], another);
+        assert!(Identity::of(certificate.der()).unwrap_err().to_string().contains("several roles"));
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     credentials::{HTTP2, Https},
     identity::Identity,
     live::{Live, Tls},
-    stream::{Connection, Security, Stream, Verified},
+    stream::{Connection, End, Security, Stream, Verified},
 };
 
 /// A client that takes longer to begin, or to shake hands, is left.
@@ -77,7 +77,7 @@ pub async fn accept_https(stream: TcpStream, https: &Live<Https>) -> io::Result<
     let stream = TlsAcceptor::from((*https.current()).clone()).accept(stream).await?;
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
     let stream = TlsStream::from(stream);
-    Ok((if is_http2 { Stream::connected_by_tls(stream) } else { Stream::of_one_request(stream) }, is_http2))
+    Ok((if is_http2 { Stream::of_requests_at_once(stream) } else { Stream::of_one_request(stream) }, is_http2))
 }
 
 async fn open(stream: TcpStream, address: SocketAddr, tls: Option<Tls>) -> io::Result<Accepted> {
@@ -90,9 +90,7 @@ async fn open(stream: TcpStream, address: SocketAddr, tls: Option<Tls>) -> io::R
     }
     let (generation, by) = tls.generation_and_current();
     let stream = TlsAcceptor::from(by.server.clone()).accept(stream).await?;
-    let chain = stream.get_ref().1.peer_certificates().map(|chain| chain.iter().map(|c| c.clone().into_owned()));
-    let chain: Vec<_> = chain.into_iter().flatten().collect();
-    let identity = chain.first().map(Identity::of).transpose().map_err(io::Error::other)?.map(Arc::new);
-    let verified = Verified::new(TlsStream::from(stream), chain, tls, generation);
+    let verified = Verified::new(TlsStream::from(stream), End::Client, tls, generation);
+    let identity = verified.certificate().map(Identity::of).transpose().map_err(io::Error::other)?.map(Arc::new);
     Ok((Stream::accepted_by_tls(verified), Connection { address, security: Security::Tls(identity) }))
 }

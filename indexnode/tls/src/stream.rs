@@ -9,7 +9,7 @@ use std::{
 };
 
 use metrics::{counter, gauge};
-use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -68,32 +68,49 @@ impl Drop for Counted {
     }
 }
 
-/// A client's connection, with certificates that must still be trusted when the authorities change.
+/// Whom the certificates of a connection's other end are for.
+pub(crate) enum End {
+    /// Whoever connected.
+    Client,
+    /// The server of this name, which this process connected to.
+    Server(ServerName<'static>),
+}
+
+/// A connection whose other end must still be trusted when the authorities change. It may outlive its certificate.
 pub(crate) struct Verified {
     stream: TlsStream<TcpStream>,
+    end: End,
+    /// The other end's certificate, then those between it and the authority. Empty: a client that showed none.
     chain: Vec<CertificateDer<'static>>,
     tls: Tls,
+    /// The state of `tls` that the chain was verified by.
     generation: u64,
 }
 
 impl Verified {
-    pub(crate) fn new(
-        stream: TlsStream<TcpStream>,
-        chain: Vec<CertificateDer<'static>>,
-        tls: Tls,
-        generation: u64,
-    ) -> Self {
-        Self { stream, chain, tls, generation }
+    pub(crate) fn new(stream: TlsStream<TcpStream>, end: End, tls: Tls, generation: u64) -> Self {
+        let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let chain: Vec<_> = shown.iter().map(|certificate| certificate.clone().into_owned()).collect();
+        Self { stream, end, chain, tls, generation }
     }
 
-    /// An authority that is removed is not trusted any more, also on connections that it had opened.
+    /// The other end's certificate.
+    pub(crate) fn certificate(&self) -> Option<&CertificateDer<'static>> {
+        self.chain.first()
+    }
+
+    /// An authority that is removed is not trusted any more, also on connections that are open.
     fn check(&mut self) -> io::Result<()> {
         if self.tls.generation() == self.generation {
             return Ok(());
         }
-        let (generation, now) = self.tls.generation_and_current();
+        let now = UnixTime::now();
+        let (generation, by) = self.tls.generation_and_current();
         if let Some((own, others)) = self.chain.split_first() {
-            let verified = now.verifier.verify_client_cert(own, others, UnixTime::now());
+            let verified = match &self.end {
+                End::Client => by.clients.verify_client_cert(own, others, now).map(drop),
+                End::Server(name) => by.servers.verify_server_cert(own, others, name, &[], now).map(drop),
+            };
             verified.map_err(|e| io::Error::new(io::ErrorKind::PermissionDenied, e))?;
         }
         self.generation = generation;
@@ -119,11 +136,16 @@ impl Stream {
         Self::of_many_requests(Inner::Plain(stream), None)
     }
 
-    pub(crate) fn connected_by_tls(stream: TlsStream<TcpStream>) -> Self {
+    pub(crate) fn connected_by_tls(verified: Verified) -> Self {
+        Self::of_many_requests(Inner::Verified(Box::new(verified)), None)
+    }
+
+    /// A user's connection of HTTP/2.
+    pub(crate) fn of_requests_at_once(stream: TlsStream<TcpStream>) -> Self {
         Self::of_many_requests(Inner::Tls(Box::new(stream)), None)
     }
 
-    /// A connection of HTTP/1.1.
+    /// A user's connection of HTTP/1.1.
     pub(crate) fn of_one_request(stream: TlsStream<TcpStream>) -> Self {
         Self { inner: Inner::Tls(Box::new(stream)), gathering: None, _counted: None }
     }

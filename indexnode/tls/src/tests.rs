@@ -225,6 +225,21 @@ async fn an_authority_is_replaced_while_connections_are_open() {
 }
 
 #[tokio::test]
+async fn a_client_leaves_a_server_whose_authority_is_removed() {
+    let (old, new) = (Authority::default(), Authority::default());
+    let mut server = Server::new(Some(Files::new(&[&new], &old, "mantle-peer", HOST).load(Phase::Strict))).await;
+    let files = Files::new(&[&old, &new], &new, "mantle-gateway", HOST);
+    let tls = files.load(Phase::Strict);
+    let mut stream = server.connect(&tls).await.unwrap();
+    let mut accepted = server.accept().await.0;
+    exchange(&mut accepted, &mut stream).await.unwrap();
+    files.trust(&[&new]);
+    tls.reload().unwrap();
+    let refused = exchange(&mut accepted, &mut stream).await.unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
+}
+
+#[tokio::test]
 async fn files_that_are_not_good_leave_the_old_ones() {
     let ca = Authority::default();
     let files = Files::new(&[&ca], &ca, "mantle-peer", HOST);

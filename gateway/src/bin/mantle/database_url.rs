@@ -4,7 +4,7 @@
 use std::{env, fs, path::Path, str::FromStr};
 
 use anyhow::{Context, Result, bail, ensure};
-use mantle_tls::{PostgresConnector, PostgresTls};
+use mantle_tls::{PostgresConnector, PostgresTls, is_loopback};
 use percent_encoding::percent_decode_str;
 use tokio_postgres::{
     Config,
@@ -16,14 +16,24 @@ use tokio_postgres::{
 pub struct DatabaseUrl {
     config: Config,
     connector: PostgresConnector,
+    /// The URL says that other machines may be connected to without TLS.
+    plain: bool,
 }
 
 impl FromStr for DatabaseUrl {
     type Err = anyhow::Error;
 
     fn from_str(url: &str) -> Result<Self> {
-        let (url, tls) = without_tls(url)?;
+        let Parameters { url, plain, tls } = without_tls(url)?;
         let mut config: Config = url.parse().context("the URL")?;
+        let ports = config.get_ports();
+        for (at, host) in config.get_hosts().iter().enumerate() {
+            let Host::Tcp(host) = host else { continue };
+            check_plain(host, ports.get(at).or(ports.first()).copied().unwrap_or(5432), plain || tls.is_some())?;
+        }
+        for address in config.get_hostaddrs() {
+            check_plain(&address.to_string(), 5432, plain || tls.is_some())?;
+        }
         config.ssl_mode(if tls.is_some() { SslMode::Require } else { SslMode::Disable });
         if config.get_password().is_none()
             && let Some(path) = env::var_os("PGPASSFILE")
@@ -31,7 +41,7 @@ impl FromStr for DatabaseUrl {
         {
             config.password(password);
         }
-        Ok(Self { config, connector: PostgresConnector::load(tls)? })
+        Ok(Self { config, connector: PostgresConnector::load(tls)?, plain })
     }
 }
 
@@ -43,19 +53,40 @@ impl DatabaseUrl {
 
     /// Another server of the same database, with the same role.
     pub fn at(&self, host: &str, port: u16) -> Result<Self> {
+        check_plain(host, port, self.plain || self.connector.live().is_some())?;
         let mut config = self.connector.settings(host, false)?;
         config.port(port);
         let given = &self.config;
         given.get_user().map(|user| config.user(user));
         given.get_password().map(|password| config.password(password));
         given.get_dbname().map(|database| config.dbname(database));
-        Ok(Self { config, connector: self.connector.clone() })
+        Ok(Self { config, connector: self.connector.clone(), plain: self.plain })
     }
 }
 
-/// The URL without libpq's parameters for TLS, and what they say.
-fn without_tls(url: &str) -> Result<(String, Option<PostgresTls>)> {
-    let Some((base, query)) = url.split_once('?') else { return Ok((url.to_owned(), None)) };
+/// Another machine is connected to by TLS, unless the URL says that it is not. libpq would try both by itself, so that whoever
+/// is in between decides.
+fn check_plain(host: &str, port: u16, is_chosen: bool) -> Result<()> {
+    ensure!(
+        is_chosen || is_loopback(&format!("{host}:{port}")).unwrap_or(false),
+        "`{host}` is another machine: add sslmode=verify-full&sslrootcert=FILE to the URL, or sslmode=disable to do without TLS"
+    );
+    Ok(())
+}
+
+/// A URL without libpq's parameters for TLS, and what these say.
+#[derive(Debug, PartialEq, Eq)]
+struct Parameters {
+    url: String,
+    /// `sslmode=disable`.
+    plain: bool,
+    tls: Option<PostgresTls>,
+}
+
+fn without_tls(url: &str) -> Result<Parameters> {
+    let Some((base, query)) = url.split_once('?') else {
+        return Ok(Parameters { url: url.to_owned(), plain: false, tls: None });
+    };
     let (mut mode, mut authority, mut certificate, mut key) = (None, None, None, None);
     let mut others = Vec::new();
     for pair in query.split('&') {
@@ -71,10 +102,11 @@ fn without_tls(url: &str) -> Result<(String, Option<PostgresTls>)> {
     }
     let url = if others.is_empty() { base.to_owned() } else { format!("{base}?{}", others.join("&")) };
     match (mode.as_deref(), authority) {
-        (None | Some("disable" | "prefer" | "allow"), None) => Ok((url, None)),
+        (Some("disable"), None) => Ok(Parameters { url, plain: true, tls: None }),
+        (None | Some("prefer" | "allow"), None) => Ok(Parameters { url, plain: false, tls: None }),
         (Some("verify-full"), Some(ca_file)) => {
             let tls = PostgresTls { ca_file, certificate_file: certificate, key_file: key, server_name: None };
-            Ok((url, Some(tls)))
+            Ok(Parameters { url, plain: false, tls: Some(tls) })
         }
         (Some("verify-full"), None) => bail!("sslmode=verify-full needs sslrootcert=, a file of certificates"),
         (mode, _) => bail!("sslmode={} is not offered: verify-full or disable", mode.unwrap_or("(none)")),
@@ -137,15 +169,38 @@ mod tests {
     #[test]
     fn parameters_for_tls_are_libpqs() {
         let plain = "postgresql://u@h:1/d?application_name=x%20y";
-        assert_eq!(without_tls(plain).unwrap(), (plain.to_owned(), None), "as it was: libpq takes a plus for a plus");
-        let (url, tls) = without_tls("postgresql://u@h/d?sslmode=verify-full&sslrootcert=%2Fca").unwrap();
-        assert_eq!((&*url, tls.unwrap().ca_file.to_str()), ("postgresql://u@h/d", Some("/ca")));
-        assert!(without_tls("postgresql://u@h/d?sslmode=disable").unwrap().1.is_none());
+        let untouched = Parameters { url: plain.to_owned(), plain: false, tls: None };
+        assert_eq!(without_tls(plain).unwrap(), untouched, "as it was: libpq takes a plus for a plus");
+        let verified = without_tls("postgresql://u@h/d?sslmode=verify-full&sslrootcert=%2Fca").unwrap();
+        assert_eq!((&*verified.url, verified.tls.unwrap().ca_file.to_str()), ("postgresql://u@h/d", Some("/ca")));
+        assert!(without_tls("postgresql://u@h/d?sslmode=disable").unwrap().plain);
         for unsafe_ in
             ["sslmode=verify-full", "sslmode=require&sslrootcert=/ca", "sslmode=verify-ca", "sslrootcert=/ca"]
         {
             assert!(without_tls(&format!("postgresql://u@h/d?{unsafe_}")).is_err(), "{unsafe_}");
         }
+    }
+
+    #[test]
+    fn other_machines_are_not_connected_to_in_clear() {
+        for here in
+            ["postgresql://u@127.0.0.1/d", "postgresql://u@localhost/d?sslmode=prefer", "postgresql:///d?host=/run"]
+        {
+            here.parse::<DatabaseUrl>().unwrap().at("127.0.0.1", 6432).unwrap();
+        }
+        for elsewhere in [
+            "198.51.100.1/d",
+            "198.51.100.1/d?sslmode=prefer",
+            "unknown.invalid/d?sslmode=allow",
+            "127.0.0.1,198.51.100.1/d",
+        ] {
+            let refused = format!("postgresql://u@{elsewhere}").parse::<DatabaseUrl>().err().unwrap();
+            assert!(refused.to_string().contains("sslmode=verify-full"), "{elsewhere}: {refused:#}");
+        }
+        let here: DatabaseUrl = "postgresql://u@127.0.0.1/d".parse().unwrap();
+        assert!(here.at("198.51.100.1", 5432).is_err(), "a node that PostgreSQL names");
+        let plain: DatabaseUrl = "postgresql://u@198.51.100.1/d?sslmode=disable".parse().unwrap();
+        plain.at("198.51.100.2", 5432).unwrap();
     }
 
     #[test]
