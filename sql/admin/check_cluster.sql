@@ -24,6 +24,8 @@ BEGIN
                    WHERE s.database = current_database()),
         'unread_slots', (SELECT coalesce(jsonb_agg(s.slot_name ORDER BY s.slot_name), '[]') FROM pg_replication_slots s
                           WHERE s.database = current_database() AND NOT s.active),
+        'other_slots', (SELECT coalesce(jsonb_object_agg(s.slot_name, coalesce(s.database, '')), '{}')
+                          FROM pg_replication_slots s WHERE s.database IS DISTINCT FROM current_database()),
         'index_replicas', (SELECT coalesce(jsonb_agg(r ORDER BY r), '[]') FROM mantle.reported_index_replicas() AS r),
         'roles', (SELECT coalesce(jsonb_agg(r.rolname ORDER BY r.rolname), '[]') FROM pg_roles r
                    WHERE r.rolname IN (
@@ -65,6 +67,8 @@ LANGUAGE sql IMMUTABLE AS $$
     ) AS p(is_so, problem, detail) WHERE p.is_so
     UNION ALL
     SELECT 'slot', s || CASE
+               WHEN f->'other_slots' ? s THEN ' belongs to ' || coalesce('database ' || nullif(f->'other_slots'->>s, ''),
+                   'a standby') || ': give the index group another slot by mantle.rename_index_slot'
                WHEN NOT f->'slots' ? s THEN ' is missing: no index reads this node''s changes'
                WHEN f->'slots'->>s = 'lost' THEN ' has lost its position: the index must be rebuilt'
                WHEN f->'unread_slots' ? s THEN ' has no reader: changes of directories here are not acknowledged'

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use mantle_types::{
     DirectoryId, Epoch, GroupId, Lineage, Lsn, NamespaceId, PartitionId, RequestKey, message::DirectoryRecord,
 };
@@ -212,7 +212,12 @@ impl Statements for PostgresSession {
     }
 
     async fn slot(&self, name: &str) -> Result<Option<Slot>> {
-        Ok(self.rows("state of the slot", sql::SLOT, &[&name]).await?.first().map(|row| Slot {
+        let rows = self.rows("state of the slot", sql::SLOT, &[&name]).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        if let Some(owner) = row.get::<_, Option<String>>(3) {
+            bail!("slot {name} belongs to {owner}: mantle.rename_index_slot gives the group another");
+        }
+        Ok(Some(Slot {
             active_pid: row.get(0),
             is_lost: row.get::<_, Option<String>>(1).as_deref() == Some("lost"),
             confirmed: Lsn(row.get::<_, Option<PgLsn>>(2).map_or(0, u64::from)),
