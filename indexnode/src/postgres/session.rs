@@ -20,7 +20,9 @@ use tonic::async_trait;
 
 use super::{
     copy, sql,
-    upstream::{Assigned, Assignment, IndexGroup, MovePhase, ReplicaProblem, Slot, StandbyFlush, Statements},
+    upstream::{
+        Assigned, Assignment, Incarnation, IndexGroup, MovePhase, ReplicaProblem, Slot, StandbyFlush, Statements,
+    },
 };
 use crate::{
     index::{Entry, command::SourceId},
@@ -66,9 +68,10 @@ fn ns(row: &Row, column: usize) -> NamespaceId {
 
 #[async_trait]
 impl Statements for PostgresSession {
-    async fn lineage(&self) -> Result<Lineage> {
+    async fn incarnation(&self) -> Result<Incarnation> {
         let row = self.row("identity of PostgreSQL", sql::SYSTEM, &[]).await?;
-        Ok(Lineage { system_identifier: row.get::<_, i64>(0) as u64, timeline: row.get::<_, i32>(1) as u32 })
+        let lineage = Lineage { system_identifier: row.get::<_, i64>(0) as u64, timeline: row.get::<_, i32>(1) as u32 };
+        Ok(Incarnation { lineage, started_us: row.get(2) })
     }
 
     async fn sources(&self) -> Result<Vec<(SourceId, Option<(String, u16)>)>> {
