@@ -366,7 +366,39 @@ async fn replicas_go_on_with_a_server_that_crashed() {
     scene.database.reconnect().await;
     scene.group.start_all();
     scene.mkdir("third").await;
-    assert_eq!(scene.status().await.epoch, scene.before.epoch);
+    assert_eq!(scene.status().await.rebuilds, 0);
+}
+
+/// A slot belongs to its database, whatever that is called, and not to another one of its name.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL's programs"]
+async fn replicas_follow_a_database_that_is_renamed_and_not_a_copy_in_its_place() {
+    let mut scene = Scene::new().await;
+    let old = scene.database.config.get_dbname().unwrap().to_owned();
+    let new = format!("{old}_renamed");
+    scene.stop_index().await;
+    // Nobody may use the database meanwhile.
+    scene.database.client = scene.primary.connect().await;
+    let admin = scene.primary.connect().await;
+    for sql in [format!("ALTER DATABASE {old} RENAME TO {new}"), format!("CREATE DATABASE {old} TEMPLATE {new}")] {
+        eventually(&sql, || async { admin.batch_execute(&sql).await.ok() }).await;
+    }
+    scene.database.config.dbname(&new);
+    scene.database.reconnect().await;
+
+    scene.group.start_all();
+    let refusal = format!("belongs to database {new}");
+    let refused = async || scene.group.status(0).await.filter(|status| status.interruption.contains(&refusal));
+    let status = eventually("a refusal in the status", refused).await;
+    assert_eq!((status.rebuilds, status.streaming), (0, false), "the copy is not followed");
+
+    scene.group.kill_all();
+    scene.group.replicas[0].configure(|text| text.replace(&format!("{old:?}"), &format!("{new:?}")));
+    scene.group.start_all();
+    let status = scene.streaming("the renamed database", |_| true).await;
+    assert_eq!(status.rebuilds, 0, "no rebuild was needed");
+    scene.mkdir("later").await;
+    assert_eq!(scene.outcome("later").await, Ok(()));
 }
 
 /// P3: a row that changes without a message looks to the index like a lost message.
