@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::ensure;
 use futures::future::try_join_all;
-use mantle_types::{Error, ErrorCode, Lineage, Lsn, Result};
+use mantle_types::{Error, ErrorCode, Lsn, Result};
 use parking_lot::Mutex;
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -22,7 +22,7 @@ use tokio::{
 use crate::{
     failpoints::{self, Failpoint},
     index::command::SourceId,
-    postgres::upstream::{Database, Sampler},
+    postgres::upstream::{Database, Incarnation, Sampler},
     raft::state::IndexState,
 };
 
@@ -83,14 +83,14 @@ impl Drop for Serving<'_> {
 pub struct SampledSource {
     id: SourceId,
     database: Database,
-    lineage: Lineage,
+    server: Incarnation,
     sampler: Option<Box<dyn Sampler>>,
 }
 
 impl SampledSource {
-    /// A source at this node. `lineage`: the history that the stream follows.
-    pub fn new(id: SourceId, database: Database, lineage: Lineage) -> Self {
-        Self { id, database, lineage, sampler: None }
+    /// A source at this node. `server`: the one that sends the stream.
+    pub fn new(id: SourceId, database: Database, server: Incarnation) -> Self {
+        Self { id, database, server, sampler: None }
     }
 
     async fn sample(&mut self) -> anyhow::Result<(SourceId, Lsn)> {
@@ -98,9 +98,9 @@ impl SampledSource {
             Some(sampler) => sampler,
             None => self.database.sampler().await?,
         };
-        let (lineage, position) = sampler.sample().await?;
+        let (server, position) = sampler.sample().await?;
         // The node's address may lead to another server by now.
-        ensure!(lineage == self.lineage, "the server has another history than the stream");
+        ensure!(server == self.server, "another server answers than the one that sends the stream");
         // Not after a failure: the next sample connects anew.
         self.sampler = Some(sampler);
         Ok((self.id, position))

@@ -8,7 +8,7 @@
 #[allow(dead_code)]
 mod support;
 
-use std::{fs, time::Duration};
+use std::{fs, path::PathBuf, time::Duration};
 
 use mantle_index_client::{LookupContext, Query, Status, proto::Lineage};
 use mantle_indexnode::postgres::sql;
@@ -17,6 +17,8 @@ use support::{
     TestDatabase, TestGroup, connect, eventually, mkdir_in,
     server::{TestServer, TestServers, signal},
 };
+
+use tokio_postgres::types::PgLsn;
 
 const WAIT: Duration = Duration::from_secs(20);
 
@@ -100,7 +102,7 @@ impl Scene {
     async fn persist_slot(&self) {
         let client = &self.database.client;
         let row = client.query_one("SELECT pg_current_wal_lsn()", &[]).await.unwrap();
-        let lsn: tokio_postgres::types::PgLsn = row.get(0);
+        let lsn: PgLsn = row.get(0);
         self.group.client.await_lsn(0, mantle_types::Lsn(lsn.into()), WAIT).await.unwrap();
         let slot = self.database.slot();
         let confirmed = "SELECT FROM pg_replication_slots WHERE slot_name = $1 AND confirmed_flush_lsn >= $2";
@@ -121,6 +123,44 @@ impl Scene {
     /// Opens a session with the database.
     async fn primary_session(&self) -> tokio_postgres::Client {
         connect(&self.database.config).await
+    }
+
+    /// Copies the server's disk, and goes on with the original.
+    async fn copy_disk(&mut self) -> PathBuf {
+        self.primary.stop();
+        let copy = self.servers.copy(&self.primary, "copy");
+        self.primary.start().await;
+        self.database.reconnect().await;
+        self.streaming("the original", |_| true).await;
+        copy
+    }
+
+    /// Writes WAL that has nothing to do with directories. Returns where it ends.
+    async fn fill_wal_beyond(&self, lsn: PgLsn) -> PgLsn {
+        let client = &self.database.client;
+        loop {
+            client.batch_execute("SELECT pg_switch_wal(); SELECT txid_current()").await.unwrap();
+            let end: PgLsn = client.query_one("SELECT pg_current_wal_flush_lsn()", &[]).await.unwrap().get(0);
+            if end > lsn {
+                return end;
+            }
+        }
+    }
+
+    /// Starts the copy in place of the original, makes a directory in it, and lets it become longer than the original was. The
+    /// index was away meanwhile.
+    async fn replace_by(&mut self, copy: PathBuf, name: &str) {
+        self.stop_index().await;
+        let sql = "SELECT pg_current_wal_lsn()";
+        let end: PgLsn = self.database.client.query_one(sql, &[]).await.unwrap().get(0);
+        self.primary.stop();
+        fs::remove_dir_all(&self.primary.data).unwrap();
+        fs::rename(copy, &self.primary.data).unwrap();
+        self.primary.start().await;
+        self.database.reconnect().await;
+        self.database.mkdir(self.ns, self.ns, name).await;
+        self.fill_wal_beyond(end).await;
+        self.group.start_all();
     }
 
     async fn standby(&self) -> TestServer {
@@ -276,6 +316,89 @@ async fn replicas_go_back_with_a_postgresql_that_was_restored() {
     scene.database.reconnect().await;
     scene.assert_rebuilt("was set back", "new").await;
     assert_eq!(scene.outcome("later").await, Err(ErrorCode::NotFound));
+}
+
+/// P35: a copy of the disk has the system identifier, the timeline and the slot of its original.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL's programs"]
+async fn replicas_notice_a_copy_that_lacks_what_they_applied() {
+    let mut scene = Scene::new().await;
+    let copy = scene.copy_disk().await;
+    scene.mkdir("later").await;
+    scene.replace_by(copy, "instead").await;
+    scene.assert_rebuilt("PostgreSQL has another history than the index", "new").await;
+    assert_eq!(scene.outcome("later").await, Err(ErrorCode::NotFound));
+    assert_eq!(scene.outcome("instead").await, Ok(()));
+}
+
+/// The same where the index has nothing of the original but its position.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL's programs"]
+async fn replicas_notice_a_copy_that_has_what_they_never_saw() {
+    let mut scene = Scene::new().await;
+    let copy = scene.copy_disk().await;
+    let end = scene.fill_wal_beyond(PgLsn::from(0)).await;
+    scene.group.client.await_lsn(0, mantle_types::Lsn(end.into()), WAIT).await.unwrap();
+    scene.replace_by(copy, "unseen").await;
+    scene.assert_rebuilt("that the index never saw", "new").await;
+    assert_eq!(scene.outcome("unseen").await, Ok(()));
+}
+
+/// After a crash the slot sends again what the index has, and that is no other history.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL's programs"]
+async fn replicas_go_on_with_a_server_that_crashed() {
+    let mut scene = Scene::new().await;
+    scene.persist_slot().await;
+    for name in ["first", "second"] {
+        scene.mkdir(name).await;
+        scene.primary.crash();
+        scene.primary.start().await;
+        scene.database.reconnect().await;
+        let status = scene.streaming("the stream", |_| true).await;
+        assert_eq!(status.epoch, scene.before.epoch, "a rebuild:\n{}", scene.group.replicas[0].log());
+        assert_eq!(scene.outcome(name).await, Ok(()));
+    }
+    // A replica that knows what it saw last from its log.
+    scene.stop_index().await;
+    scene.primary.crash();
+    scene.primary.start().await;
+    scene.database.reconnect().await;
+    scene.group.start_all();
+    scene.mkdir("third").await;
+    assert_eq!(scene.status().await.rebuilds, 0);
+}
+
+/// A slot belongs to its database, whatever that is called, and not to another one of its name.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL's programs"]
+async fn replicas_follow_a_database_that_is_renamed_and_not_a_copy_in_its_place() {
+    let mut scene = Scene::new().await;
+    let old = scene.database.config.get_dbname().unwrap().to_owned();
+    let new = format!("{old}_renamed");
+    scene.stop_index().await;
+    // Nobody may use the database meanwhile.
+    scene.database.client = scene.primary.connect().await;
+    let admin = scene.primary.connect().await;
+    for sql in [format!("ALTER DATABASE {old} RENAME TO {new}"), format!("CREATE DATABASE {old} TEMPLATE {new}")] {
+        eventually(&sql, || async { admin.batch_execute(&sql).await.ok() }).await;
+    }
+    scene.database.config.dbname(&new);
+    scene.database.reconnect().await;
+
+    scene.group.start_all();
+    let refusal = format!("belongs to database {new}");
+    let refused = async || scene.group.status(0).await.filter(|status| status.interruption.contains(&refusal));
+    let status = eventually("a refusal in the status", refused).await;
+    assert_eq!((status.rebuilds, status.streaming), (0, false), "the copy is not followed");
+
+    scene.group.kill_all();
+    scene.group.replicas[0].configure(|text| text.replace(&format!("{old:?}"), &format!("{new:?}")));
+    scene.group.start_all();
+    let status = scene.streaming("the renamed database", |_| true).await;
+    assert_eq!(status.rebuilds, 0, "no rebuild was needed");
+    scene.mkdir("later").await;
+    assert_eq!(scene.outcome("later").await, Ok(()));
 }
 
 /// P3: a row that changes without a message looks to the index like a lost message.

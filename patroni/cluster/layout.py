@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from stack.layout import Host, Layout, path_below
+from stack.layout import DATABASE, Host, Layout, path_below
 
 ETCD = 3
 VOTERS = 3
@@ -25,6 +25,10 @@ PORT_PATRONI = 8008
 PORT_HAPROXY_METRICS = 8405
 PORT_INDEX_GRPC = 7410
 PORT_GATEWAY = 7400
+
+# The slot of the first index group in a new database, named as by `mantle.new_slot_name(1)`; and of an older release.
+SLOT = f"mantle_index_1_{hashlib.sha256(DATABASE.encode()).hexdigest()[:8]}"
+SLOT_BEFORE = "mantle_index_1"
 
 # The last part of an address. Permits seven groups of nine servers, nine replicas and nine gateways.
 AT_US = 1
@@ -45,6 +49,7 @@ class Shape:
     workers: int
     standbys: int = 1
     learners: int = 1
+    slot: str = SLOT
 
     @property
     def groups(self) -> list[int]:
@@ -130,7 +135,7 @@ class ClusterLayout(Layout):
 def read_shape(folder: Path) -> Shape | None:
     """The shape that a directory was made with; None for a new one."""
     try:
-        return Shape(**json.loads((folder / "shape.json").read_text(encoding="ascii")))
+        return Shape(**{"slot": SLOT_BEFORE, **json.loads((folder / "shape.json").read_text(encoding="ascii"))})
     except FileNotFoundError:
         return None
 

@@ -20,8 +20,6 @@ from stack.process import KILL_BOUND_S, start_ticks
 from . import certificates, template, times
 from .layout import COORDINATOR, PORT_ETCD, PORT_PATRONI, PORT_POSTGRESQL, ClusterLayout
 
-SLOT = "mantle_index_1"
-PERMANENT_SLOT = f"{{{SLOT}: {{type: logical, database: {DATABASE}, plugin: pgoutput}}}}"
 SHARED_BUFFERS = "128MB"
 MAX_CONNECTIONS = 200
 WATCHDOG = "off"  # never resets the machine that runs this
@@ -43,6 +41,12 @@ class Member(PostgreSQL):
         """Checks that the index reads this server's change stream. A coordinator has no shards."""
         return self.group != COORDINATOR or not self.layout.shape.is_citus
 
+    @property
+    def permanent_slots(self) -> str:
+        """The slots that Patroni keeps on this group's servers. All groups have the same name for the index's."""
+        slot = f"{self.layout.shape.slot}: {{type: logical, database: {DATABASE}, plugin: pgoutput}}"
+        return f"{{{slot}}}" if self.is_source else "{}"
+
     def prepare(self) -> None:
         """Writes settings; Patroni makes the data directory."""
         self.account.own_folder(self.data.parent, 0o700)
@@ -62,7 +66,7 @@ class Member(PostgreSQL):
         values = {
             "name": self.name, "group": self.group, "address": address, "listen": listen, "port": self.port,
             "rest_port": PORT_PATRONI, "etcd": etcd, "certificates": self.layout.certificates, "database": DATABASE,
-            "slots": PERMANENT_SLOT if self.is_source else "{}",
+            "slots": self.permanent_slots,
             "bin": self.layout.postgresql_bin, "data": self.data,
             "settings": self.layout.config / "postgresql.conf", "pgpass": self.data.parent / "pgpass",
             "shared_buffers": SHARED_BUFFERS, "max_connections": MAX_CONNECTIONS, "clients": self.layout.clients,
@@ -101,7 +105,7 @@ class Member(PostgreSQL):
         """The confirmed position of the index's slot here; -1 if there is no slot, or it is lost."""
         shown = self.psql(
             "SELECT pg_wal_lsn_diff(confirmed_flush_lsn, '0/0') FROM pg_replication_slots "
-            f"WHERE slot_name = '{SLOT}' AND wal_status <> 'lost' AND confirmed_flush_lsn IS NOT NULL"
+            f"WHERE slot_name = '{self.layout.shape.slot}' AND wal_status <> 'lost' AND confirmed_flush_lsn IS NOT NULL"
         )
         return int(shown.strip() or -1)
 

@@ -24,6 +24,11 @@ BEGIN
                    WHERE s.database = current_database()),
         'unread_slots', (SELECT coalesce(jsonb_agg(s.slot_name ORDER BY s.slot_name), '[]') FROM pg_replication_slots s
                           WHERE s.database = current_database() AND NOT s.active),
+        'other_slots', (SELECT coalesce(jsonb_object_agg(s.slot_name, coalesce(s.database, '')), '{}')
+                          FROM pg_replication_slots s WHERE s.database IS DISTINCT FROM current_database()),
+        -- As in mantle.standby_flush, which an index asks.
+        'blind_owner', (SELECT p.proowner::regrole::text FROM pg_proc p WHERE p.oid = 'mantle.standby_flush'::regproc
+                           AND NOT pg_has_role(p.proowner, 'pg_read_all_stats', 'USAGE')),
         'index_replicas', (SELECT coalesce(jsonb_agg(r ORDER BY r), '[]') FROM mantle.reported_index_replicas() AS r),
         'roles', (SELECT coalesce(jsonb_agg(r.rolname ORDER BY r.rolname), '[]') FROM pg_roles r
                    WHERE r.rolname IN (
@@ -59,12 +64,16 @@ LANGUAGE sql IMMUTABLE AS $$
         (NOT (f->>'publication')::boolean, 'publication', 'mantle_stream is missing'),
         ((f->>'emit_is_public')::boolean, 'privileges',
             'PUBLIC may call pg_logical_emit_message, and so forge the change stream'),
+        (f->>'blind_owner' IS NOT NULL, 'owner', (f->>'blind_owner') || ' owns the extension and does not see the '
+            'positions of standbys, for which an index waits: GRANT pg_monitor TO ' || (f->>'blind_owner')),
         ((f->>'hot_shards')::int > 0, 'autovacuum',
             (f->>'hot_shards') || ' shards of mantle.meta lack the table''s storage parameters'),
         (jsonb_array_length(f->'roles') < 5, 'roles', 'only ' || (f->'roles')::text || ' are there')
     ) AS p(is_so, problem, detail) WHERE p.is_so
     UNION ALL
     SELECT 'slot', s || CASE
+               WHEN f->'other_slots' ? s THEN ' belongs to ' || coalesce('database ' || nullif(f->'other_slots'->>s, ''),
+                   'a standby') || ': give the index group another slot by mantle.rename_index_slot'
                WHEN NOT f->'slots' ? s THEN ' is missing: no index reads this node''s changes'
                WHEN f->'slots'->>s = 'lost' THEN ' has lost its position: the index must be rebuilt'
                WHEN f->'unread_slots' ? s THEN ' has no reader: changes of directories here are not acknowledged'

@@ -24,7 +24,7 @@ BEGIN
     IF (p_index_group >= 1) IS NOT TRUE THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = 'an index group is a number of at least 1';
     END IF;
-    INSERT INTO mantle.index_groups (index_group, slot_name) VALUES (p_index_group, 'mantle_index_' || p_index_group)
+    INSERT INTO mantle.index_groups (index_group, slot_name) VALUES (p_index_group, mantle.new_slot_name(p_index_group))
     ON CONFLICT DO NOTHING;
     IF FOUND THEN
         INSERT INTO mantle.prepare_keys (index_group, key)
@@ -33,6 +33,13 @@ BEGIN
     END IF;
     RETURN (SELECT g.slot_name FROM mantle.index_groups g WHERE g.index_group = p_index_group);
 END $$;
+
+--- Gives an index group the slot name of a new one, and answers it: for a copy of a database, whose slot name another
+--- database of the server uses. The leader makes the slot and rebuilds the index; a slot of the old name stays
+CREATE FUNCTION mantle.rename_index_slot(p_index_group int) RETURNS text LANGUAGE sql VOLATILE {as_caller} AS $$
+    UPDATE mantle.index_groups g SET slot_name = mantle.new_slot_name(p_index_group)
+     WHERE g.index_group = p_index_group RETURNING g.slot_name
+$$;
 
 --- Drops an index group's slot on this node if it exists; an error if it has a reader
 CREATE FUNCTION mantle.drop_index_slot(p_slot_name text) RETURNS void LANGUAGE plpgsql VOLATILE {as_caller} AS $$

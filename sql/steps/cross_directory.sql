@@ -223,6 +223,9 @@ END $$;
 
 --- Latches places and, exclusively, directories, on any node
 -- On one node all at once, otherwise one directory after the other in their order, so that two changes do not deadlock.
+-- A change calls this once, before it writes: a write takes the lock that keeps its shard in place until the commit. If a
+-- change that holds that lock waited for a latch, whose holder waits for the same lock behind a move, the three would
+-- deadlock, and the move might be the victim (P12).
 CREATE FUNCTION mantle.latch_across_nodes(p_pids bigint[], p_names text[], p_exclusive bigint[], p_index_group int)
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE d record;

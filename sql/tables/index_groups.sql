@@ -10,7 +10,19 @@ CREATE TABLE mantle.index_groups (
     --- this stays the same
     changes           bigint NOT NULL DEFAULT 0
 );
-INSERT INTO mantle.index_groups (index_group, slot_name) VALUES (1, 'mantle_index_1');
+
+--- The name of a new slot of an index group in this database: slots belong to the server, so a hash of the database's
+--- name is in it. While another database has that slot, as after ALTER DATABASE … RENAME, it is another name
+CREATE FUNCTION mantle.new_slot_name(p_index_group int) RETURNS text LANGUAGE sql STABLE {as_caller} AS $$
+    SELECT c.name
+      FROM (SELECT n, format('mantle_index_%s_%s', p_index_group, left(encode(sha256(
+                       convert_to(current_database() || repeat('/', n), 'UTF8')), 'hex'), 8)) AS name
+              FROM generate_series(0, 99) AS n) AS c
+     WHERE NOT EXISTS (SELECT FROM pg_replication_slots s
+                        WHERE s.slot_name = c.name AND s.database IS DISTINCT FROM current_database())
+     ORDER BY c.n LIMIT 1
+$$;
+INSERT INTO mantle.index_groups (index_group, slot_name) VALUES (1, mantle.new_slot_name(1));
 -- The extension makes group 1, so a dump leaves it out: the restored database has its own slot, system identifier and
 -- index history.
 SELECT pg_catalog.pg_extension_config_dump('mantle.index_groups', 'WHERE index_group <> 1');

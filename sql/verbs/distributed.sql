@@ -11,16 +11,26 @@ BEGIN
 END $$;
 
 --- mantle.{verb} on the nodes of its directories
+-- Latches in all directories before it writes in the first: see mantle.latch_across_nodes.
 CREATE FUNCTION mantle.{verb}_distributed({verb.parameters}) RETURNS TABLE (ord int, {verb.answer})
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE g record;
 BEGIN
+    -- Calls are dynamic, with constants: Citus sends only such a call to another node.
+    IF (SELECT count(DISTINCT u.pid) FROM unnest(p_pid) AS u(pid)) > 1 THEN
+        FOR g
+            IN SELECT u.pid AS directory, array_agg(u.name) AS names  -- any order
+              FROM unnest(p_pid, p_name) AS u(pid, name)
+             WHERE u.pid IS NOT NULL AND u.name IS NOT NULL GROUP BY u.pid ORDER BY u.pid
+        LOOP
+            EXECUTE 'SELECT FROM mantle.latch_delegated($1, $2, false, NULL)' USING g.directory, g.names;
+        END LOOP;
+    END IF;
     FOR g
         IN SELECT u.pid AS directory, array_agg(u.n ORDER BY u.n) AS ords, {verb.aggregates_of_u}
           FROM unnest({verb.arguments}) WITH ORDINALITY AS u({verb.columns}, n)
          GROUP BY u.pid ORDER BY u.pid
     LOOP
-        -- Dynamic, with constants: Citus sends only such a call to another node.
         RETURN QUERY EXECUTE
             'SELECT ($1)[r.ord]::int, {verb.answer_names}
                FROM mantle.{verb}_delegated($2, {verb.from_third}) AS r'

@@ -59,6 +59,9 @@ BEGIN
     IF v_local AND p_made IS NULL THEN
         PERFORM mantle.raise_fault(mantle.latch_entries(
             p_pid, p_name, ARRAY(SELECT u.id FROM unnest(p_id, v_empty) AS u(id, empty) WHERE u.empty)));
+    ELSIF NOT v_local THEN
+        PERFORM mantle.latch_across_nodes(
+            p_pid, p_name, ARRAY(SELECT u.id FROM unnest(p_id, v_empty) AS u(id, empty) WHERE u.empty), NULL);
     END IF;
     FOR e
         IN SELECT u.* FROM unnest({rmdir.arguments}, v_empty) WITH ORDINALITY AS u({rmdir.columns}, empty, n)
@@ -68,10 +71,6 @@ BEGIN
             ord := e.n; code := NULL; id := e.id; replayed := false; flush_lsn := NULL;
             RETURN NEXT;
             CONTINUE;
-        END IF;
-        IF NOT v_local THEN
-            PERFORM mantle.latch_across_nodes(
-                ARRAY[e.pid], ARRAY[e.name], CASE WHEN e.empty THEN ARRAY[e.id] ELSE '{}' END, NULL);
         END IF;
         v_is := e.empty;
         IF v_is THEN

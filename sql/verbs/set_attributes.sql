@@ -124,7 +124,7 @@ BEGIN
         v_local := mantle.is_local(p_pid || v_exclusive);
         IF v_local AND v_exclusive = '{}' THEN
             v_fault := mantle.latch_batch(p_pid, p_name);
-        ELSIF v_local THEN
+        ELSE
             PERFORM mantle.latch_attributes(p_pid, p_name, v_exclusive);
         END IF;
     END IF;
@@ -139,8 +139,6 @@ BEGIN
             o := mantle.set_attributes_one({set_attributes.columns_of_e});
             IF (o.change).id IS NOT NULL THEN v_changes := v_changes || o.change; END IF;
         ELSE
-            PERFORM mantle.latch_attributes(
-                ARRAY[e.pid], ARRAY[e.name], CASE WHEN e.id = ANY (v_exclusive) THEN ARRAY[e.id] ELSE '{}' END);
             SELECT * INTO o FROM mantle.set_attributes_delegated(e.pid, {set_attributes.columns_of_e});
         END IF;
         IF (o.change).id = ANY (v_exclusive) AND num_nonnulls(e.owner, e.grp, e.mode) > 0 THEN

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from cluster import faults
 from cluster.cluster import Cluster
 from cluster.layout import COORDINATOR, Host
-from cluster.member import SLOT, Member
+from cluster.member import Member
 from stack.failure import Failure
 from stack.poll import wait_until
 from stack.process import Process
@@ -198,7 +198,9 @@ def streams_stutter(cluster: Cluster, draw: random.Random) -> Undo:
             shown = ""
             with suppress(Failure):  # a server that another fault keeps busy
                 primary = cluster.leader(any_source(cluster, draw))
-                shown = primary.psql(f"SELECT active_pid FROM pg_replication_slots WHERE slot_name = '{SLOT}'").strip()
+                shown = primary.psql(
+                    f"SELECT active_pid FROM pg_replication_slots WHERE slot_name = '{cluster.shape.slot}'"
+                ).strip()
             if not shown:  # between two readers
                 continue
             with suppress(ProcessLookupError):  # the reader has gone, and its walsender with it

@@ -7,7 +7,6 @@ import pytest
 from cluster import faults, tafdb, times
 from cluster.cluster import Cluster
 from cluster.layout import COORDINATOR
-from cluster.member import SLOT
 from stack.poll import wait_until
 from tests.support.slots import drop_slot
 
@@ -125,7 +124,7 @@ def test_lost_slot(cluster: Cluster, ns: str, probes: dict[int, list[Probe]]) ->
             wait_until(lambda: drop_slot(connection), "the slot to be dropped", PROGRESS_BOUND_S)
         wait_until(lambda: rebuilds(cluster) > rebuilt, "the index to be rebuilt", PROGRESS_BOUND_S)
     cluster.await_protection(group)
-    assert SLOT not in runbook.typed(cluster, "A lost slot")
+    assert cluster.shape.slot not in runbook.typed(cluster, "A lost slot")
     assert_nothing_is_lost(cluster, ns, load.acknowledged)
 
 

@@ -14,6 +14,7 @@ import pytest
 from stack import build, citus, packages
 from stack.poll import wait_until
 from tests.support import broken_steps
+from tests.support.slots import slot_name
 from tests.support.sql_wrappers import wrapped
 
 from . import failpoints, state, verbs
@@ -247,11 +248,12 @@ def test_check_cluster_names_what_is_missing_where(citus_cluster):
         worker.execute("GRANT EXECUTE ON FUNCTION pg_logical_emit_message(boolean, text, text) TO PUBLIC")
         port = int(target.all[2]["port"])
         assert problems() == {(port, "privileges")}
-        worker.execute("SELECT pg_create_logical_replication_slot('mantle_index_1', 'pgoutput')")
+        slot = slot_name(coordinator)
+        worker.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
         slots = coordinator.execute("SELECT node, detail FROM mantle.check_cluster() WHERE problem = 'slot'").fetchall()
         told = {int(node.rsplit(":", 1)[1]) == port: detail for node, detail in slots}
-        assert told[True].startswith("mantle_index_1 has no reader:") and "is missing:" in told[False]
-        worker.execute("SELECT pg_drop_replication_slot('mantle_index_1')")
+        assert told[True].startswith(f"{slot} has no reader:") and "is missing:" in told[False]
+        worker.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
         # What the index's leader reports is told wherever one asks.
         report = '[{"node_id": "2", "address": "10.0.0.2:7410", "problem": "not ready"}]'
         coordinator.execute("SELECT mantle.report_index_replicas(1, %s)", (report,))

@@ -14,7 +14,7 @@ from stack.poll import wait_until
 from tests.support import broken_steps
 from tests.support.sql_wrappers import wrap
 
-from . import distributed, failpoints, state
+from . import distributed, failpoints, state, verbs
 from .distributed import PLACEMENTS, CitusTarget, SpreadNamespace, distributed_target, move
 from .random_histories import ELEMENTS_ON_CITUS, SEED, assert_sound, one_history
 from .shard_moves import ALL_READ, MOVE_BOUND_S, shard_moves_during
@@ -81,7 +81,9 @@ def test_a_worker_joins_under_load(citus_cluster):
             )
 
 
-IS_MOVE_WAITING = "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 8 AND NOT granted"
+# Citus' lock on a shard's place: shared by those who change the shard, exclusive for its move.
+PLACE_LOCKS = "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 8"
+IS_MOVE_WAITING = f"{PLACE_LOCKS} AND NOT granted"
 
 
 @pytest.mark.timeout(120)
@@ -159,3 +161,81 @@ def test_a_directory_that_is_filled_where_it_went_is_not_removed(citus_cluster, 
         assert (state.damage(spread.coordinator) == []) == checked
         if checked:
             assert spread.call(session, op, key).code == "MT017"
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("verb", ["mkdir", "rmdir", "set_attributes"])
+def test_no_move_is_the_victim_of_a_deadlock(citus_cluster, verb):
+    """A batch waits for a latch on one node, whose holder then writes on another, into a shard that moves. If the batch
+    had written there before, the move would wait for it, the holder behind the move, and the batch for the holder.
+    Citus ends the youngest, the move (P12).
+    """
+    with distributed_target(citus_cluster, f"mantle_victim_{verb}") as target:
+        spread = SpreadNamespace(target)
+        target.on_all_nodes(failpoints.install_steps)
+        target.on_all_nodes(
+            lambda connection: wrap(
+                connection, "lease_fault", "ALL_READ", before=f"PERFORM failpoint.reach('{ALL_READ}');"
+            )
+        )
+        # The batch goes by pid, so that it comes to the shard that moves first.
+        here = min((0, 1), key=lambda worker: spread.by_worker[worker][0])
+        first, second = spread.by_worker[here][0], spread.by_worker[1 - here][-1]
+        below, object_id = spread.new_id(), spread.new_id()
+        assert spread.call(spread.coordinator, Op("mkdir", first, "b/", below, explicit=True)).code is None
+        put = Op("put_object", second, "x", object_id, size=1, mode=420, etag="e")
+        assert spread.call(spread.coordinator, put).code is None
+        batch = {
+            "mkdir": [
+                Op("mkdir", first, "c/", spread.new_id(), explicit=True),
+                Op("mkdir", second, "x/", spread.new_id(), explicit=True),
+            ],
+            "rmdir": [Op("rmdir", first, "b/", below), Op("rmdir", second, "x/", spread.new_id())],
+            "set_attributes": [
+                Op("set_attributes", first, "b/", below, mode=448),
+                Op("set_attributes", second, "x", object_id, mode=384),
+            ],
+        }[verb]
+        holder = Op("rename_object", second, "x", dst_pid=first, dst_name="y")
+        sessions = [target.coordinator() for _ in range(3)]
+        outcomes: dict[str, object] = {}
+
+        def run(name: str, work) -> threading.Thread:
+            def body() -> None:
+                try:
+                    outcomes[name] = work()
+                except psycopg.Error as error:
+                    outcomes[name] = error
+
+            thread = threading.Thread(target=body)
+            thread.start()
+            return thread
+
+        ends = [(node["host"], int(node["port"])) for node in target.all[1:]]
+        shard = spread.shard_of(first)
+        gate = failpoints.Gate(target.coordinator())
+        watches = [psycopg.connect(**node, autocommit=True) for node in target.all[1:]]
+        with gate.closed():
+            failpoints.arm(sessions[0], ALL_READ)
+            threads = [run("holder", lambda: spread.call(sessions[0], holder))]
+            gate.await_held(sessions[0].info.backend_pid, lambda: not threads[0].is_alive(), "the holder")
+            keys = [Key(uuid.uuid4()) for _ in batch]
+            threads.append(run("batch", lambda: verbs.call(sessions[1], spread.ns, batch, keys)))
+            waits = "SELECT EXISTS (SELECT FROM mantle.latches WHERE NOT granted)"
+            wait_until(
+                lambda: watches[1 - here].execute(waits).fetchone() == (True,),
+                "the batch to wait for a latch",
+                MOVE_BOUND_S,
+            )
+            assert watches[here].execute(PLACE_LOCKS).fetchone() == (False,), "it has written before it waits"
+            threads.append(run("move", lambda: move(sessions[2], shard, ends[here], ends[1 - here], "block_writes")))
+            wait_until(
+                lambda: "move" in outcomes or watches[here].execute(IS_MOVE_WAITING).fetchone() == (True,),
+                "the move to wait, or to end",
+                MOVE_BOUND_S,
+            )
+        for thread in threads:
+            thread.join(MOVE_BOUND_S)
+        assert not any(isinstance(outcome, psycopg.errors.DeadlockDetected) for outcome in outcomes.values())
+        assert outcomes["move"] is None and spread.worker_of(first) == 1 - here
+        assert state.damage(spread.coordinator) == []

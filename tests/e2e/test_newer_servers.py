@@ -8,7 +8,7 @@ import pytest
 
 from stack.poll import wait_until
 from stack.service import start_each
-from tests.support.slots import SLOT
+from tests.support.slots import slot_name
 
 from .clients import await_all_ready, connect_as
 from .inspection import READY_BOUND_S
@@ -41,17 +41,17 @@ def test_a_slot_that_was_idle_too_long_costs_a_rebuild(stack, bucket, rest, supe
     rest.mkdir(bucket, "before")
     for node in stack.indexnodes.values():
         node.process.stop()
-    name = "idle_replication_slot_timeout"
+    name, slot = "idle_replication_slot_timeout", slot_name(superuser)
     with setting(superuser, f"ALTER SYSTEM SET {name} = 1", f"ALTER SYSTEM RESET {name}"):
 
         def is_lost() -> bool:
             superuser.execute("CHECKPOINT")
             query = "SELECT wal_status FROM pg_replication_slots WHERE slot_name = %s"
-            return superuser.execute(query, (SLOT,)).fetchone() == ("lost",)
+            return superuser.execute(query, (slot,)).fetchone() == ("lost",)
 
         wait_until(is_lost, "the slot to be invalidated", READY_BOUND_S)
         problems = superuser.execute("SELECT detail FROM mantle.check_cluster() WHERE problem = 'slot'").fetchall()
-        assert any(SLOT in detail for (detail,) in problems), problems
+        assert any(slot in detail for (detail,) in problems), problems
     with stack.alone():
         stack.start()
     await_all_ready(stack)

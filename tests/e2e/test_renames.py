@@ -16,6 +16,7 @@ import pytest
 from stack.poll import wait_until
 from stack.process import children
 from tests.support.rest import Refused, Rest
+from tests.support.slots import slot_name
 
 from .clients import connect_as
 from .inspection import READY_BOUND_S, frozen, ids, leader, locks, replicas, walk
@@ -200,7 +201,7 @@ class Steps:
     def _committed(self, session: psycopg.Connection, _step: str):
         """Its message is in the WAL, which no walsender sends."""
         sender = session.execute(
-            "SELECT active_pid FROM pg_replication_slots WHERE slot_name = 'mantle_index_1'"
+            "SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s", (slot_name(session),)
         ).fetchone()[0]
         done = "SELECT count(*) FROM mantle.requests WHERE verb = 'rename_directory'"
         before = session.execute(done).fetchone()

@@ -1,14 +1,15 @@
 -- The problems that check_cluster derives from a node's facts; this needs no cluster.
 \ir setup.psql
 BEGIN;
-SELECT plan(45);
+SELECT plan(49);
 SELECT ARRAY['mantle_index_1'] AS slots \gset
 -- The facts of a node without problems.
 SELECT mantle.node_facts()
     || '{"version": "1", "worker": [], "wal_level": "logical", "prepared": 64, "locks": 1024, "commit": "on",
     "synchronous": true, "followed": true, "standby": true, "managed": true, "primary": true, "wal_keep": "8GB",
     "publication": true, "emit_is_public": false, "slots": {"mantle_index_1": "reserved"}, "unread_slots": [],
-    "index_replicas": [], "roles": [1, 2, 3, 4, 5], "hot_shards": 0}' AS sound \gset
+    "other_slots": {"mantle_index_2": "other"}, "blind_owner": null, "index_replicas": [], "roles": [1, 2, 3, 4, 5],
+    "hot_shards": 0}' AS sound \gset
 CREATE FUNCTION pg_temp.problems(facts jsonb) RETURNS text LANGUAGE sql AS $$
     SELECT coalesce(string_agg(p.problem, ' ' ORDER BY p.problem), 'none') FROM mantle.node_problems(facts, '1',
         '{mantle_index_1}') AS p
@@ -24,16 +25,24 @@ SELECT is(pg_temp.problems(:'sound'::jsonb || w.said), w.problem, w.problem || '
                    ('{"locks": 64}', 'max_locks_per_transaction'),
                ('{"wal_keep": "-1"}', 'max_slot_wal_keep_size'), ('{"publication": false}', 'publication'),
                    ('{"emit_is_public": true}', 'privileges'),
+               ('{"blind_owner": "somebody"}', 'owner'),
                ('{"hot_shards": 1}', 'autovacuum'), ('{"roles": []}', 'roles'), ('{"slots": {}}', 'slot'),
                    ('{"slots": {"mantle_index_1": "lost"}}', 'slot'),
                ('{"index_replicas": ["one"]}', 'index_replica'),
                    ('{"slots": {"mantle_index_1": "unreserved"}}', 'slot'),
+                   ('{"slots": {}, "other_slots": {"mantle_index_1": "other"}}', 'slot'),
                    ('{"unread_slots": ["mantle_index_1"]}', 'slot'), ('{"unread_slots": ["another"]}', 'none'),
                ('{"synchronous": false}', 'synchronous_standby_names'),
                ('{"standby": false}', 'standby'), ('{"standby": false, "primary": false}', 'none'),
                ('{"synchronous": false, "followed": false, "standby": false}', 'standby'),
                ('{"synchronous": false, "followed": false, "standby": false, "managed": false}', 'none'))
                    AS w(said, problem);
+
+-- Whose slot it is, if it is not this database's.
+SELECT matches((SELECT p.detail FROM mantle.node_problems(:'sound'::jsonb || jsonb_build_object('slots', '{}'::jsonb,
+    'other_slots', jsonb_build_object('mantle_index_1', w.said)), '1', '{mantle_index_1}') AS p), w.told, w.told)
+  FROM (VALUES ('other', '^mantle_index_1 belongs to database other: '), ('', '^mantle_index_1 belongs to a standby: '))
+                   AS w(said, told);
 
 -- check_cluster reports exactly those commit levels that the verbs refuse.
 SELECT is((SELECT string_agg(l, ' ' ORDER BY n) FROM unnest('{off,local,remote_write,on,remote_apply}'::text[]) WITH

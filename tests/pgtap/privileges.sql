@@ -56,14 +56,15 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      local_rows_estimate local_shards locators_without_object lost_by_upgrade maintain_busy_directories maintain_compaction maintain_directories
      maintain_pruning maintain_requests maintain_trash make_prepare_keys message_functions metadata_fault mkdir_delegated
      mkdir_distributed mkdir_fallback mkdir_one move_entry move_namespace mutation_fault_code
-     namespace_fault namespace_name_fault node_facts node_partitions node_problems object_name_fault
+     namespace_fault namespace_name_fault new_slot_name node_facts node_partitions node_problems object_name_fault
      oldest_requests_end outcome_of_request over_local_shards part_marker permission_of permission_text placement_fault
      placements
      placements_fault prefix_end prepare_fault proof prove prunable_directories prune purge purge_oldest_requests
      put_object_delegated put_object_distributed put_object_fallback put_object_one queue_pruning
      raise_fault read_place_delegated reading_fault record_attempt_delegated record_permission_delegated record_request record_request_delegated
      recorded_outcome rekey_requests removable_directories remove_directory remove_entry_delegated
-     removal_fault removed_fault rename_directory_fallback rename_directory_fault rename_directory_move replaced_metadata replacement_fault reported_index_replicas request_fault restore_after_upgrade
+     removal_fault removed_fault rename_directory_fallback rename_directory_fault rename_directory_move rename_index_slot
+     replaced_metadata replacement_fault reported_index_replicas request_fault restore_after_upgrade
      revoke_namespace rmdir_delegated rmdir_fallback rows_estimate run_maintenance set_attributes_delegated
      set_attributes_one shard_problems share_object_delegated stat_fallback trash_targets try_latch_delegated
      try_latch_exclusive try_latch_name try_latch_shared walk_down walk_tree worker_signs write_tombstone
@@ -110,7 +111,8 @@ SELECT throws_ok('SELECT * FROM mantle.meta', '42501', NULL, 'the index does not
 SELECT is((SELECT name FROM mantle.directories WHERE id = :a), 'a', 'but the directories');
 SELECT throws_ok($$ SELECT pg_logical_emit_message(true, 'mantle', 'forged') $$, '42501', NULL,
     'the index forges no message');
-SELECT is((SELECT slot_name FROM mantle.index_group(1)), 'mantle_index_1', 'it knows its slot');
+SELECT is((SELECT slot_name FROM mantle.index_group(1)), (SELECT slot_name FROM mantle.index_groups WHERE index_group = 1),
+    'it knows its slot');
 SELECT is((SELECT count(*) FROM mantle.index_sources()), 1::bigint, 'the index knows its only source');
 SELECT results_eq('SELECT * FROM mantle.standby_flush()', 'VALUES (false, NULL::pg_lsn)', 'and that it has no standby');
 RESET ROLE;

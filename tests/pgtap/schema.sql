@@ -1,6 +1,6 @@
 \ir setup.psql
 BEGIN;
-SELECT plan(20);
+SELECT plan(21);
 
 SELECT is((SELECT extversion FROM pg_extension WHERE extname = 'mantle'),
           (SELECT default_version FROM pg_available_extensions WHERE name = 'mantle'),
@@ -105,6 +105,10 @@ $$, 'pg_dump keeps the data of every table but of keys and reports: a restored d
 SELECT ok((SELECT reloptions @> ARRAY['autovacuum_vacuum_scale_factor=0', 'autovacuum_vacuum_threshold=5000',
                                       'autovacuum_vacuum_cost_delay=0']
              FROM pg_class WHERE oid = 'mantle.meta'::regclass), 'a hot delta table is vacuumed in time');
+SELECT is_empty($$
+    SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'mantle'::regnamespace AND c.relkind = 'r' AND c.relpersistence = 'p'
+       AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)
+$$, 'every table has a primary key: a publication FOR ALL TABLES refuses changes of others');
 SELECT ok((SELECT NOT puballtables FROM pg_publication WHERE pubname = 'mantle_stream')
           AND NOT EXISTS (SELECT FROM pg_publication_tables WHERE pubname = 'mantle_stream'),
               'the publication is empty');

@@ -35,7 +35,7 @@ def make_database() -> Iterator[Callable[[str], psycopg.Connection]]:
         finally:
             connections.close()
             for name in made:
-                server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+                server.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ MISSING = (
 
 # What it has in another form.
 CHANGED = (
+    ("VALUES (1, mantle.new_slot_name(1))", "VALUES (1, 'mantle_index_1')"),
     (",\n    changes           bigint NOT NULL DEFAULT 0\n)", "\n)"),
     (
         "CREATE FUNCTION mantle.queue_pruning(",

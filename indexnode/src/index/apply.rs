@@ -177,6 +177,9 @@ impl Index {
                 return false;
             }
             left -= part.len();
+            if cursor.transaction + 1 == batch.transactions.len() {
+                tree.see(batch.source, transaction);
+            }
             tree.advance(batch.source, transaction.commit_lsn);
             cursor.next_transaction();
         }

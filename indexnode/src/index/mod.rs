@@ -3,8 +3,8 @@
 //! [`Index::apply_part`], so every replica reaches the same one.
 //!
 //! From the bottom up: `arena`, `cell`, `record` (a directory in memory); `hashing`, `bucket_table`, `sharded_table`, `table`
-//! (find it by id and by place); `locks`, `removals`, `namespaces`, `tree` (the state); `resolve`, `prepare` (read it);
-//! `apply` (changes it); `snapshot`.
+//! (find it by id and by place); `locks`, `removals`, `last_seen`, `namespaces`, `tree` (the state); `resolve`, `prepare` (read
+//! it); `apply` (changes it); `snapshot`.
 //!
 //! Randomness only seeds the hash tables at construction. Neither the state nor the digest depends on it.
 //!
@@ -18,6 +18,7 @@ mod cell;
 pub mod command;
 mod digest;
 mod hashing;
+pub mod last_seen;
 mod locks;
 mod log_entry;
 mod namespaces;
@@ -50,6 +51,7 @@ pub use seed::{Seed, fresh_seed};
 pub use snapshot::{Part, SnapshotWriter};
 
 use command::{NamespaceState, Source, SourceId};
+use last_seen::LastSeen;
 use locks::{Lock, Locks};
 use namespaces::Namespaces;
 use record::{Directory, directory_of};
@@ -220,6 +222,11 @@ impl Index {
     /// No commit of the source above this LSN is applied, not even in part.
     pub fn reached_lsn(&self, source: SourceId) -> Lsn {
         self.serving.as_ref().map_or(Lsn::INVALID, |tree| tree.reached_lsn(source))
+    }
+
+    /// What the stream of a source brought last; `None` if that is not known.
+    pub fn last_seen(&self, source: SourceId) -> Option<LastSeen> {
+        self.serving.as_ref().and_then(|tree| tree.last_seen.get(&source).copied())
     }
 
     /// Tells whether a [`Command::Horizon`](command::Command::Horizon) would let removals be forgotten (several sources only).

@@ -15,7 +15,8 @@ use mantle_types::{
 use crate::failpoints::{self, Failpoint};
 
 use super::{
-    command::{NamespaceState, Source, SourceId, SourceStart},
+    command::{NamespaceState, Source, SourceId, SourceStart, StreamTransaction},
+    last_seen::{LastSeen, checksum},
     namespaces::Namespaces,
     record::Record,
     removals::{Removal, Removals},
@@ -32,6 +33,8 @@ pub(super) struct Tree {
     pub sources: BTreeMap<SourceId, Source>,
     /// Per source, the commit LSN of a transaction that is only partly applied.
     pub partial: BTreeMap<SourceId, Lsn>,
+    /// What the stream of each source brought last. A snapshot of an older release did not say.
+    pub last_seen: BTreeMap<SourceId, LastSeen>,
 }
 
 impl Tree {
@@ -42,6 +45,7 @@ impl Tree {
             namespaces: None,
             sources: BTreeMap::new(),
             partial: BTreeMap::new(),
+            last_seen: BTreeMap::new(),
         }
     }
 
@@ -64,6 +68,15 @@ impl Tree {
             (start.source, Source { lineage: start.lineage, applied, copied: start.copied })
         };
         self.sources = starts.iter().map(source).collect();
+        self.last_seen = starts.iter().map(|start| (start.source, LastSeen::Slot(start.consistent_point))).collect();
+    }
+
+    /// Notes the last transaction of a source's batch, of which nothing is left to apply.
+    pub(super) fn see(&mut self, source: SourceId, transaction: &StreamTransaction) {
+        let StreamTransaction { commit_lsn, ops } = transaction;
+        let came_whole = self.partial.get(&source) != Some(commit_lsn);
+        let checksum = came_whole.then(|| checksum(ops));
+        self.last_seen.insert(source, LastSeen::Transaction { commit_lsn: *commit_lsn, checksum });
     }
 
     /// Notes that all commits of a source at or below `lsn` are applied. A source's position never goes back.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use mantle_types::{
     DirectoryId, Epoch, GroupId, Lineage, Lsn, NamespaceId, PartitionId, RequestKey, message::DirectoryRecord,
 };
@@ -20,7 +20,9 @@ use tonic::async_trait;
 
 use super::{
     copy, sql,
-    upstream::{Assigned, Assignment, IndexGroup, MovePhase, ReplicaProblem, Slot, StandbyFlush, Statements},
+    upstream::{
+        Assigned, Assignment, Incarnation, IndexGroup, MovePhase, ReplicaProblem, Slot, StandbyFlush, Statements,
+    },
 };
 use crate::{
     index::{Entry, command::SourceId},
@@ -66,9 +68,10 @@ fn ns(row: &Row, column: usize) -> NamespaceId {
 
 #[async_trait]
 impl Statements for PostgresSession {
-    async fn lineage(&self) -> Result<Lineage> {
+    async fn incarnation(&self) -> Result<Incarnation> {
         let row = self.row("identity of PostgreSQL", sql::SYSTEM, &[]).await?;
-        Ok(Lineage { system_identifier: row.get::<_, i64>(0) as u64, timeline: row.get::<_, i32>(1) as u32 })
+        let lineage = Lineage { system_identifier: row.get::<_, i64>(0) as u64, timeline: row.get::<_, i32>(1) as u32 };
+        Ok(Incarnation { lineage, started_us: row.get(2) })
     }
 
     async fn sources(&self) -> Result<Vec<(SourceId, Option<(String, u16)>)>> {
@@ -212,7 +215,12 @@ impl Statements for PostgresSession {
     }
 
     async fn slot(&self, name: &str) -> Result<Option<Slot>> {
-        Ok(self.rows("state of the slot", sql::SLOT, &[&name]).await?.first().map(|row| Slot {
+        let rows = self.rows("state of the slot", sql::SLOT, &[&name]).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        if let Some(owner) = row.get::<_, Option<String>>(3) {
+            bail!("slot {name} belongs to {owner}: mantle.rename_index_slot gives the group another");
+        }
+        Ok(Some(Slot {
             active_pid: row.get(0),
             is_lost: row.get::<_, Option<String>>(1).as_deref() == Some("lost"),
             confirmed: Lsn(row.get::<_, Option<PgLsn>>(2).map_or(0, u64::from)),

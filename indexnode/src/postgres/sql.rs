@@ -2,11 +2,18 @@
 
 use mantle_types::NamespaceId;
 
-/// System identifier and timeline of the server. The timeline comes from a WAL file's name, because the control file's lags
-/// behind a promotion until the next checkpoint.
+/// System identifier and timeline of the server, and when it was started in microseconds since 1970. The timeline comes from a
+/// WAL file's name, because the control file's lags behind a promotion until the next checkpoint.
 pub(super) const SYSTEM: &str = "SELECT system_identifier, ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(\
-                          pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer \
+                          pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer, \
+                          (extract(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint \
                           FROM pg_catalog.pg_control_system()";
+/// When the server was started, in microseconds since 1970; for a walsender.
+pub(super) const STARTED: &str =
+    "SELECT (extract(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint::text";
+/// The same, from a server that is no standby.
+pub(super) const PRIMARY_STARTED: &str = "SELECT (extract(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)\
+                          ::bigint::text, pg_catalog.pg_current_wal_flush_lsn()";
 pub(super) const INDEX_SOURCES: &str = "SELECT source, host, port FROM mantle.index_sources()";
 pub(super) const STANDBY_FLUSH: &str = "SELECT required, flushed FROM mantle.standby_flush()";
 pub(super) const FLUSHED: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn()";
@@ -16,14 +23,18 @@ pub(super) const RAISE_EPOCH: &str = "SELECT mantle.raise_epoch($1, $2, $3)";
 pub(super) const PREPARE_KEY: &str = "SELECT mantle.prepare_key($1)";
 pub(super) const REPORT_INDEX_REPLICAS: &str = "SELECT mantle.report_index_replicas($1, $2)";
 pub(super) const ABORT_RENAME: &str = "SELECT mantle.abort_rename($1, $2, $3, $4)";
-pub(super) const SLOT: &str = "SELECT active_pid, wal_status, confirmed_flush_lsn FROM pg_catalog.pg_replication_slots \
-                        WHERE slot_name = $1 AND database = pg_catalog.current_database() AND plugin = 'pgoutput'";
+/// A slot, and whose it is if not this database's.
+pub(super) const SLOT: &str = "SELECT active_pid, wal_status, confirmed_flush_lsn, CASE WHEN database IS NULL THEN 'a standby' \
+                        WHEN database <> pg_catalog.current_database() THEN 'database ' || database \
+                        WHEN plugin <> 'pgoutput' THEN 'another program' END FROM pg_catalog.pg_replication_slots \
+                        WHERE slot_name = $1";
 pub(super) const SLOTS_ARE_BOUNDED: &str = "SELECT pg_catalog.current_setting('max_slot_wal_keep_size') <> '-1'";
 /// Ends the session that holds the slot, and waits for its end. It has the same role, so no special right is needed. The types
 /// select PostgreSQL's function: Citus has one of the same name for its global process ids.
 pub(super) const TERMINATE: &str = "SELECT pg_catalog.pg_terminate_backend($1::integer, 5000::bigint)";
 pub(super) const DROP_SLOT: &str = "SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM \
-                             pg_catalog.pg_replication_slots WHERE slot_name = $1";
+                             pg_catalog.pg_replication_slots WHERE slot_name = $1 \
+                             AND database = pg_catalog.current_database()";
 pub(super) const INDEX_NAMESPACES: &str = "SELECT ns, is_served, move_phase, moves FROM mantle.index_namespaces($1)";
 pub(super) const TRASH_NAMESPACES: &str = "SELECT ns FROM mantle.trash_namespaces() AS ns";
 pub(super) const ASSIGNMENTS: &str = "SELECT ns, index_group, has_moved FROM mantle.assignments($1)";

@@ -100,15 +100,33 @@ pub struct StandbyFlush {
     pub flushed: Option<Lsn>,
 }
 
+/// A run of a server. A copy of its disk that runs beside it has the same lineage, and was started at another time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Incarnation {
+    /// System identifier and current timeline.
+    pub lineage: Lineage,
+    /// When its postmaster was started, in microseconds since 1970 by its own clock.
+    pub started_us: i64,
+}
+
 /// A PostgreSQL server, as its walsender describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// System identifier and current timeline.
     pub lineage: Lineage,
+    /// When its postmaster was started, as in [`Incarnation`].
+    pub started_us: i64,
     /// The server has flushed its WAL up to here.
     pub flushed: Lsn,
     /// The timelines that the current one descends from, and where each of them was left.
     pub switch_points: Vec<(u32, Lsn)>,
+}
+
+impl Server {
+    /// Which run of which server it is.
+    pub fn incarnation(&self) -> Incarnation {
+        Incarnation { lineage: self.lineage, started_us: self.started_us }
+    }
 }
 
 /// A logical slot.
@@ -149,8 +167,8 @@ pub trait Upstream: Send + Sync {
 /// The statements, one method each.
 #[async_trait]
 pub trait Statements: Send + Sync {
-    /// System identifier and timeline.
-    async fn lineage(&self) -> Result<Lineage>;
+    /// The server of this session.
+    async fn incarnation(&self) -> Result<Incarnation>;
     /// The PostgreSQL nodes whose streams the group reads, with host and port; `None` is the node of this session.
     async fn sources(&self) -> Result<Vec<(SourceId, Option<(String, u16)>)>>;
 
@@ -190,7 +208,7 @@ pub trait Statements: Send + Sync {
     /// Writes the abort record of an attempt, which then cannot commit. `false` if it is already committed.
     async fn abort_rename(&self, request: &RequestKey, attempt: u64) -> Result<bool>;
 
-    /// The slot, if it exists.
+    /// The slot, if it exists. An error if it belongs to another database.
     async fn slot(&self, name: &str) -> Result<Option<Slot>>;
     /// True if the server bounds the WAL that an unread slot keeps.
     async fn slots_are_bounded(&self) -> Result<bool>;
@@ -230,8 +248,8 @@ pub trait Walsender: Send + Sync {
 /// A connection that samples a node's position, without a statement of SQL.
 #[async_trait]
 pub trait Sampler: Send + Sync {
-    /// System and timeline, and a position that is read during the call: what was visible when it began is committed below.
-    async fn sample(&mut self) -> Result<(Lineage, Lsn)>;
+    /// The server, and a position that is read during the call: what was visible when it began is committed below.
+    async fn sample(&mut self) -> Result<(Incarnation, Lsn)>;
 }
 
 /// A stream of changes.

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use mantle_types::{Lineage, Lsn};
-use pgwire_replication::{ReplicationClient, ReplicationEvent};
+use pgwire_replication::{QueryRow, ReplicationClient, ReplicationEvent};
 use tokio::time::timeout;
 use tonic::async_trait;
 
 use super::{
     sql,
     timelines::parse_history,
-    upstream::{ChangeStream, NewSlot, Sampler, Server, Walsender},
+    upstream::{ChangeStream, Incarnation, NewSlot, Sampler, Server, Walsender},
 };
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,16 +32,18 @@ impl Walsender for PostgresWalsender {
                 1 => None,
                 timeline => Some(self.client.timeline_history(timeline).await?),
             };
-            Ok::<_, pgwire_replication::PgWireError>((system, history))
+            let started = self.client.simple_query(sql::STARTED).await?;
+            Ok::<_, pgwire_replication::PgWireError>((system, history, started))
         };
         let asked = timeout(ANSWER_TIMEOUT, asked).await.map_err(|_| anyhow!("the walsender does not answer"))?;
-        let (system, history) = asked.context("IDENTIFY_SYSTEM")?;
+        let (system, history, started) = asked.context("IDENTIFY_SYSTEM")?;
         let content = history.map_or(String::new(), |history| String::from_utf8_lossy(&history.content).into_owned());
         Ok(Server {
             lineage: Lineage {
                 system_identifier: system.system_id.parse().context("IDENTIFY_SYSTEM")?,
                 timeline: system.timeline,
             },
+            started_us: number(&started)?,
             flushed: Lsn(system.xlogpos.0),
             switch_points: parse_history(&content)?,
         })
@@ -67,16 +69,33 @@ impl Walsender for PostgresWalsender {
 /// Samples by IDENTIFY_SYSTEM, a command of the replication protocol that no planner sees. PostgreSQL shows a commit to others
 /// after it has flushed it, so what was visible before is below the flush position.
 pub(super) struct PostgresSampler {
-    pub(super) client: ReplicationClient,
+    client: ReplicationClient,
+    started_us: i64,
+}
+
+impl PostgresSampler {
+    /// Fails on a standby.
+    pub(super) async fn new(mut client: ReplicationClient) -> Result<Self> {
+        let asked = timeout(ANSWER_TIMEOUT, client.simple_query(sql::PRIMARY_STARTED)).await;
+        let rows = asked.map_err(|_| anyhow!("no answer"))?.context("not a primary")?;
+        Ok(Self { client, started_us: number(&rows)? })
+    }
+}
+
+/// The number in the first column of the only row.
+fn number(rows: &[QueryRow]) -> Result<i64> {
+    let value = rows.first().and_then(|row| row.first()).and_then(Option::as_ref).context("an empty answer")?;
+    Ok(std::str::from_utf8(value)?.parse()?)
 }
 
 #[async_trait]
 impl Sampler for PostgresSampler {
-    async fn sample(&mut self) -> Result<(Lineage, Lsn)> {
+    async fn sample(&mut self) -> Result<(Incarnation, Lsn)> {
         let asked = timeout(SAMPLE_TIMEOUT, self.client.identify_system()).await;
         let system = asked.map_err(|_| anyhow!("the walsender does not answer"))?.context("IDENTIFY_SYSTEM")?;
         let system_identifier = system.system_id.parse().context("IDENTIFY_SYSTEM")?;
-        Ok((Lineage { system_identifier, timeline: system.timeline }, Lsn(system.xlogpos.0)))
+        let lineage = Lineage { system_identifier, timeline: system.timeline };
+        Ok((Incarnation { lineage, started_us: self.started_us }, Lsn(system.xlogpos.0)))
     }
 }
 

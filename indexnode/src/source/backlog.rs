@@ -12,7 +12,10 @@ use mantle_types::{
 };
 use pgwire_replication::ReplicationEvent;
 
-use super::split::{entry_bytes, split};
+use super::{
+    retrace::Retrace,
+    split::{entry_bytes, split},
+};
 use crate::index::command::{SourceBatch, SourceId, StreamTransaction, TransactionPiece};
 
 /// A transaction is kept in memory until its end has arrived. A larger one is not read to its end: the index is rebuilt
@@ -25,6 +28,8 @@ pub enum Refused {
     Unknown(#[from] message::DecodeError),
     #[error("a transaction has more than {TRANSACTION_BYTES_MAX} bytes of changes to directories")]
     TooLarge,
+    #[error("PostgreSQL has another history than the index: {0}")]
+    OtherHistory(String),
 }
 
 /// A transaction, or a piece of a large one.
@@ -46,12 +51,20 @@ pub struct Backlog {
     received: Lsn,
     gate: Lsn,
     entry_bytes_max: usize,
+    /// What the server has to show before it is believed.
+    retrace: Retrace,
 }
 
 impl Backlog {
     /// An empty backlog with its gate at `start`. A transaction of more than `entry_bytes_max` is split.
     pub fn new(source: SourceId, start: Lsn, entry_bytes_max: usize) -> Self {
-        Self { source, open: None, arrived: VecDeque::new(), bytes: 0, received: start, gate: start, entry_bytes_max }
+        let (open, arrived, retrace) = (None, VecDeque::new(), Retrace::default());
+        Self { source, open, arrived, bytes: 0, received: start, gate: start, entry_bytes_max, retrace }
+    }
+
+    /// The same for a server that has to show something first.
+    pub fn retracing(self, retrace: Retrace) -> Self {
+        Self { retrace, ..self }
     }
 
     pub fn take_in(&mut self, event: ReplicationEvent) -> Result<(), Refused> {
@@ -70,18 +83,25 @@ impl Backlog {
             ReplicationEvent::Commit { lsn, end_lsn, .. } => {
                 let (ops, _) = self.open.take().unwrap_or_default();
                 let end = Lsn(end_lsn.0);
-                self.received = self.received.max(end);
-                if !ops.is_empty() {
+                if !ops.is_empty() && self.retrace.transaction(Lsn(lsn.0), &ops).map_err(Refused::OtherHistory)? {
                     self.arrive(Lsn(lsn.0), end, ops);
                 }
+                self.pass(end)?;
             }
             // Outside a transaction, the server has sent everything below its position.
             ReplicationEvent::KeepAlive { wal_end, .. } if self.open.is_none() => {
-                self.received = self.received.max(Lsn(wal_end.0));
+                self.pass(Lsn(wal_end.0))?;
             }
             // Messages of other programs or outside transactions (P6), and events that an empty publication never sends.
             _ => {}
         }
+        Ok(())
+    }
+
+    /// Notes that everything below a position has arrived.
+    fn pass(&mut self, position: Lsn) -> Result<(), Refused> {
+        self.retrace.position(position).map_err(Refused::OtherHistory)?;
+        self.received = self.received.max(position);
         Ok(())
     }
 
@@ -100,8 +120,11 @@ impl Backlog {
         self.received
     }
 
-    /// Everything committed below this was taken, or changed no directory.
+    /// Everything committed below this was taken, or changed no directory. Nothing, as long as the server may be another.
     pub fn covered(&self) -> Lsn {
+        if !self.retrace.is_over() {
+            return Lsn::INVALID;
+        }
         self.arrived.front().map_or(self.received, |first| first.transaction.commit_lsn.min(self.received))
     }
 

@@ -13,7 +13,10 @@ use tokio::time::sleep;
 
 use super::continuity::{RebuildReason, check_history, check_slot, end_of};
 use crate::{
-    index::command::{Source, SourceId},
+    index::{
+        command::{Source, SourceId},
+        last_seen::LastSeen,
+    },
     node::Node,
     postgres::upstream::{Database, Server, Session, Slot, Statements, Walsender},
 };
@@ -34,6 +37,12 @@ pub struct SourceConnection {
     pub slot: Option<Slot>,
     /// The position of the index in this source.
     pub known: Option<Source>,
+    /// What this source's stream brought last.
+    pub last_seen: Option<LastSeen>,
+    /// The highest commit of which the index has a part.
+    pub reached: Lsn,
+    /// Where the stream will begin: at what it brought last, or where the slot begins if that is later.
+    pub from: Lsn,
 }
 
 pub struct SourceConnections {
@@ -93,17 +102,24 @@ async fn connect_one(
 ) -> Result<SourceConnection> {
     let is_only = address.is_none();
     let database = address.as_ref().map_or_else(|| database.clone(), |(host, port)| database.at(host, *port));
-    let known = node.state.read().index.source(*id);
-    let start = known.as_ref().map_or(Lsn::INVALID, end_of);
+    let (known, last_seen, reached) = {
+        let index = &node.state.read().index;
+        (index.source(*id), index.last_seen(*id), index.reached_lsn(*id))
+    };
     let session = database.connect().await?;
-    let mut walsender = database.walsender(slot_name, start).await?;
+    let slot = session.slot(slot_name).await?;
+    let end = known.as_ref().map_or(Lsn::INVALID, end_of);
+    // The server hears of this position first, and the slot must not hear of one that it may not have.
+    let confirmed = slot.map_or(Lsn::INVALID, |slot| slot.confirmed);
+    let from = last_seen.map_or(end, |last| last.lsn().max(confirmed).min(end));
+    let mut walsender = database.walsender(slot_name, from).await?;
     let server = walsender.server().await?;
-    // During a failover, one name or address may lead to two servers.
-    ensure!(session.lineage().await? == server.lineage, "two connections lead to different servers");
+    // During a failover, or where a copy of the server runs, one name or address may lead to two servers.
+    ensure!(session.incarnation().await? == server.incarnation(), "two connections lead to different servers");
     // Fails on a standby, which has neither a flush position of its own nor a stream for us.
     session.flushed().await?;
-    let slot = session.slot(slot_name).await?;
-    Ok(SourceConnection { id: *id, database, is_only, session, walsender, server, slot, known })
+    let id = *id;
+    Ok(SourceConnection { id, database, is_only, session, walsender, server, slot, known, last_seen, reached, from })
 }
 
 /// Waits until one of the unreachable sources can be connected to, or is no longer listed.

@@ -24,7 +24,8 @@ impl RebuildReason {
         Self { text: text.into(), is_diverged: false }
     }
 
-    fn diverged(text: String) -> Self {
+    /// The index has changes that PostgreSQL lost, or never had.
+    pub fn diverged(text: String) -> Self {
         Self { text, is_diverged: true }
     }
 }
@@ -92,7 +93,12 @@ mod tests {
 
     fn server(timeline: u32, flushed: u64, switch_points: &[(u32, u64)]) -> Server {
         let switch_points = switch_points.iter().map(|(timeline, lsn)| (*timeline, Lsn(*lsn))).collect();
-        Server { lineage: Lineage { system_identifier: 7, timeline }, flushed: Lsn(flushed), switch_points }
+        Server {
+            lineage: Lineage { system_identifier: 7, timeline },
+            started_us: 0,
+            flushed: Lsn(flushed),
+            switch_points,
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub mod reader;
 pub mod rebuild;
 mod recovery;
 pub mod rename_locks;
+pub mod retrace;
 pub mod split;
 pub mod standby_gate;
 pub mod stream;

@@ -18,9 +18,10 @@ use tokio::{
 
 use super::{
     InFlight,
-    backlog::Backlog,
+    backlog::{Backlog, Refused},
     continuity::{RebuildReason, check_slot},
     poll_or_pend,
+    retrace::Retrace,
     standby_gate::StandbyGate,
 };
 use crate::{
@@ -47,11 +48,12 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// An inbox of a source that is applied up to `start`, for entries of at most `entry_bytes_max`.
-    pub fn new(source: SourceId, start: Lsn, entry_bytes_max: usize) -> Self {
+    /// An inbox of a source that is applied up to `start`, for entries of at most `entry_bytes_max`. `retrace`: what its server
+    /// has to show first.
+    pub fn new(source: SourceId, start: Lsn, entry_bytes_max: usize, retrace: Retrace) -> Self {
         Self {
             source,
-            backlog: Mutex::new(Backlog::new(source, start, entry_bytes_max)),
+            backlog: Mutex::new(Backlog::new(source, start, entry_bytes_max).retracing(retrace)),
             confirmed: watch::Sender::new(start),
             nudge: Notify::new(),
         }
@@ -155,8 +157,10 @@ impl Reader {
         let mut next = Some(first);
         while let Some(event) = next.take() {
             let event = event?.context("PostgreSQL ended the change stream")?;
-            if let Err(e) = backlog.take_in(event) {
-                return Ok(Err(RebuildReason::behind(e.to_string())));
+            match backlog.take_in(event) {
+                Ok(()) => {}
+                Err(e @ Refused::OtherHistory(_)) => return Ok(Err(RebuildReason::diverged(e.to_string()))),
+                Err(e) => return Ok(Err(RebuildReason::behind(e.to_string()))),
             }
             if backlog.bytes() < BACKLOG_BYTES_MAX {
                 next = client.recv().now_or_never();

@@ -28,6 +28,7 @@ use super::{
     moves::Moves,
     poll_or_pend,
     reader::{Inbox, Reader},
+    retrace::Retrace,
     verify::Verifier,
 };
 use crate::{
@@ -81,10 +82,14 @@ impl<'a> Stream<'a> {
                 tracing::info!(source, pid, "taking the slot over");
                 connection.session.terminate(pid).await?;
             }
-            sampled.push(SampledSource::new(connection.id, connection.database, connection.server.lineage));
+            sampled.push(SampledSource::new(connection.id, connection.database, connection.server.incarnation()));
             let start = connection.known.as_ref().map_or(Lsn::INVALID, end_of);
+            // Again: until it was ended, another reader moved the slot.
+            let slot = connection.session.slot(&group.slot_name).await?;
+            let confirmed = slot.map_or(Lsn::INVALID, |slot| slot.confirmed);
+            let retrace = Retrace::new(connection.last_seen, (start, connection.reached), connection.from, confirmed);
             let client = connection.walsender.start().await?;
-            let inbox = Arc::new(Inbox::new(connection.id, start, node.config.raft.entry_bytes_max));
+            let inbox = Arc::new(Inbox::new(connection.id, start, node.config.raft.entry_bytes_max, retrace));
             sessions.push((connection.id, connection.session.clone()));
             let reader = Reader {
                 node: node.clone(),
@@ -305,7 +310,8 @@ mod tests {
     /// The inboxes of two sources with so many transactions each.
     fn inboxes(transactions: [u64; 2]) -> [Arc<Inbox>; 2] {
         [0, 1].map(|source| {
-            let inbox = Inbox::new(SourceId(source), Lsn(0), RaftSettings::default().entry_bytes_max);
+            let inbox =
+                Inbox::new(SourceId(source), Lsn(0), RaftSettings::default().entry_bytes_max, Retrace::default());
             inbox.backlog.lock().open_gate(Lsn(u64::MAX));
             for commit in 1..=transactions[source as usize] {
                 arrived(&mut inbox.backlog.lock(), commit * 100, 1);

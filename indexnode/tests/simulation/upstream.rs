@@ -6,13 +6,13 @@ use anyhow::{Context, Result, bail, ensure};
 use mantle_indexnode::{
     index::{Entry, command::SourceId},
     postgres::upstream::{
-        Assigned, Assignment, ChangeStream, Database, IndexGroup, MovePhase, NewSlot, ReplicaProblem, Sampler,
+        Assigned, Assignment, ChangeStream, Database, Incarnation, IndexGroup, MovePhase, NewSlot, ReplicaProblem, Sampler,
         Server as Identity, Session, Slot, StandbyFlush, Statements, Upstream, Walsender,
     },
     progress::RebuildProgress,
 };
 use mantle_types::{
-    DirectoryId, Epoch, Lineage, Lsn, NamespaceId, RequestKey,
+    DirectoryId, Epoch, Lsn, NamespaceId, RequestKey,
     message::{DirectoryRecord, MESSAGE_PREFIX, encode},
 };
 use parking_lot::Mutex;
@@ -195,17 +195,21 @@ impl Connection {
     }
 }
 
+fn incarnation(postgres: &Postgres) -> Incarnation {
+    Incarnation { lineage: postgres.lineage(), started_us: postgres.restarts as i64 }
+}
+
 #[async_trait]
 impl Sampler for Connection {
-    async fn sample(&mut self) -> Result<(Lineage, Lsn)> {
-        self.run(|postgres| (postgres.lineage(), postgres.insert_lsn())).await
+    async fn sample(&mut self) -> Result<(Incarnation, Lsn)> {
+        self.run(|postgres| (incarnation(postgres), postgres.insert_lsn())).await
     }
 }
 
 #[async_trait]
 impl Statements for Connection {
-    async fn lineage(&self) -> Result<Lineage> {
-        self.run(|postgres| postgres.lineage()).await
+    async fn incarnation(&self) -> Result<Incarnation> {
+        self.run(|postgres| incarnation(postgres)).await
     }
 
     async fn sources(&self) -> Result<Vec<(SourceId, Option<(String, u16)>)>> {
@@ -437,6 +441,7 @@ impl Walsender for ModelWalsender {
         self.check()?;
         Ok(self.route.server.with(|postgres| Identity {
             lineage: postgres.lineage(),
+            started_us: postgres.restarts as i64,
             flushed: postgres.insert_lsn(),
             switch_points: postgres.timelines.switch_points(),
         }))

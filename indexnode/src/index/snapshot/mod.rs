@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Index,
     command::{NamespaceState, Source, SourceId},
+    last_seen::LastSeen,
     locks::Lock,
     record::Record,
     removals::{Horizon, Removal},
@@ -25,9 +26,9 @@ use super::{
 pub use write::{Part, SnapshotWriter};
 
 /// Two format versions differ in more than one bit, so a flipped bit in the header is refused.
-const MAGIC: [u8; 8] = *b"MTLIDX\x00\x04";
-/// The format before groups had namespaces: the same without the items for them.
-const MAGIC_OLD: [u8; 8] = *b"MTLIDX\x00\x02";
+const MAGIC: [u8; 8] = *b"MTLIDX\x00\x07";
+/// The formats before: the same without what the streams brought last (4), and without items for namespaces (2).
+const MAGIC_BEFORE: [[u8; 8]; 2] = [*b"MTLIDX\x00\x04", *b"MTLIDX\x00\x02"];
 /// A writer closes a frame that has this size.
 const FRAME_BYTES: usize = 64 << 10;
 /// No frame is larger: an item is far smaller than the difference.
@@ -75,6 +76,11 @@ enum Item<'a> {
     Partial {
         id: SourceId,
         commit_lsn: Lsn,
+    },
+    /// What the stream of a source brought last.
+    LastSeen {
+        id: SourceId,
+        last: LastSeen,
     },
 }
 

@@ -4,7 +4,7 @@ use std::io::{BufRead, Read, Result};
 
 use mantle_types::{DirectoryId, Lsn, limits::NAME_BYTES_MAX};
 
-use super::{FRAME_BYTES_MAX, Index, Item, MAGIC, MAGIC_OLD, SOURCES_MAX, invalid};
+use super::{FRAME_BYTES_MAX, Index, Item, MAGIC, MAGIC_BEFORE, SOURCES_MAX, invalid};
 use crate::index::{command::SourceId, namespaces::Namespaces, record::Record, tree::Tree};
 
 impl Index {
@@ -44,7 +44,7 @@ impl Index {
 fn read_magic(input: &mut impl Read) -> Result<()> {
     let mut magic = [0; MAGIC.len()];
     input.read_exact(&mut magic)?;
-    if magic != MAGIC && magic != MAGIC_OLD {
+    if magic != MAGIC && !MAGIC_BEFORE.contains(&magic) {
         return Err(invalid("not one, or of another format version"));
     }
     Ok(())
@@ -146,6 +146,11 @@ impl SnapshotReader {
                 if tree.sources.get(&id).is_some_and(|source| source.applied < commit_lsn) =>
             {
                 tree.partial.insert(id, commit_lsn);
+            }
+            Item::LastSeen { id, last }
+                if tree.sources.get(&id).is_some_and(|source| last.lsn().0 <= source.applied.0.saturating_add(1)) =>
+            {
+                tree.last_seen.insert(id, last);
             }
             Item::Removal { id, removal } if tree.table.get(id).is_none() => {
                 tree.removals.removed.insert(id, removal);

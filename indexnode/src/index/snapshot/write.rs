@@ -157,6 +157,9 @@ fn head(first: &Item<'_>, tree: &Tree) -> Result<Vec<u8>> {
     for (&id, &commit_lsn) in &tree.partial {
         frames.put(&Item::Partial { id, commit_lsn })?;
     }
+    for (&id, &last) in &tree.last_seen {
+        frames.put(&Item::LastSeen { id, last })?;
+    }
     for (&id, &removal) in &tree.removals.removed {
         frames.put(&Item::Removal { id, removal })?;
     }

@@ -10,6 +10,7 @@ use crate::index::{
         Command, NamespaceState, Prepare, PrepareByRule, SourceBatch, SourceId, SourceStart, StreamTransaction,
         TransactionPiece,
     },
+    last_seen::LastSeen,
 };
 
 const WHY: &str =
@@ -118,9 +119,10 @@ fn sample() -> Replica {
 }
 
 const SNAPSHOT: &str = concat!(
-    "4d544c4944580004",
+    "4d544c4944580007",
     "2a000000f7d73a6700040001000110000000000000000000000000000000098680808080c0018008010164010165e8070000",
-    "2e000000741248a502090a010206000a0200000100f403040007029a03ac0204030702c701ac020b00d8040580080207060501038407",
+    "3e0000008eeafb5802090a010206000a0200000100f403040007029a03ac0204030702c701ac020b00d8040c00019a0301dbaba3e50c0c0300c801",
+    "0580080207060501038407",
     "0e0000002bc542b70700026e7301020707ed03000801",
 );
 
@@ -133,15 +135,19 @@ fn the_snapshot_stays_as_it_is() {
     let read = Index::read_snapshot(&mut &bytes[..]).unwrap();
     assert_eq!(State::of(&read), State::of(&index));
     assert_eq!(read.namespaces(), index.namespaces());
+    assert!(matches!(index.last_seen(SOURCE), Some(LastSeen::Transaction { checksum: Some(_), .. })));
+    for source in [SOURCE, SourceId(3)] {
+        assert_eq!(read.last_seen(source), index.last_seen(source));
+    }
 }
 
-/// The format before groups had namespaces differs by its number alone, and is read.
+/// The formats before lack items, and differ by their number alone. They are read.
 #[test]
 fn a_snapshot_of_the_format_before_is_read() {
     let mut bytes = Vec::new();
     Replica::new().index.write_snapshot(&mut bytes).unwrap();
-    assert_eq!(bytes[7], 4);
-    for (number, is_read) in [(2, true), (4, true), (3, false), (5, false)] {
+    assert_eq!(bytes[7], 7);
+    for (number, is_read) in [(2, true), (4, true), (7, true), (3, false), (5, false), (6, false)] {
         bytes[7] = number;
         assert_eq!(Index::read_snapshot(&mut &bytes[..]).is_ok(), is_read, "format {number}");
     }
