@@ -24,6 +24,7 @@ BEGIN
                    WHERE s.database = current_database()),
         'unread_slots', (SELECT coalesce(jsonb_agg(s.slot_name ORDER BY s.slot_name), '[]') FROM pg_replication_slots s
                           WHERE s.database = current_database() AND NOT s.active),
+        'settings', (SELECT coalesce(jsonb_agg(s.problem ORDER BY s.problem), '[]') FROM mantle.setting_problems() AS s),
         'index_replicas', (SELECT coalesce(jsonb_agg(r ORDER BY r), '[]') FROM mantle.reported_index_replicas() AS r),
         'roles', (SELECT coalesce(jsonb_agg(r.rolname ORDER BY r.rolname), '[]') FROM pg_roles r
                    WHERE r.rolname IN (
@@ -73,6 +74,8 @@ LANGUAGE sql IMMUTABLE AS $$
      WHERE NOT f->'slots' ? s OR f->'slots'->>s IN ('lost', 'unreserved') OR f->'unread_slots' ? s
     UNION ALL
     SELECT 'worker', w FROM jsonb_array_elements_text(f->'worker') AS w
+    UNION ALL
+    SELECT 'settings', s FROM jsonb_array_elements_text(f->'settings') AS s
     UNION ALL
     SELECT 'index_replica', r FROM jsonb_array_elements_text(f->'index_replicas') AS r
 $$;
