@@ -8,4 +8,5 @@ REVOKE ALL ON ALL ROUTINES IN SCHEMA mantle FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.entry_name_fault, mantle.unreached_directories, mantle.tree_rows, mantle.tree_keys,
     mantle.tree_depths, mantle.may_read TO mantle_analyst;
 GRANT EXECUTE ON FUNCTION mantle.lineage, mantle.lease TO mantle_gateway;
+GRANT EXECUTE ON FUNCTION mantle.mutation_fault_code TO mantle_gateway, mantle_index, mantle_monitor;
 GRANT EXECUTE ON FUNCTION mantle.worker_steps_now TO mantle_monitor;

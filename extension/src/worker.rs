@@ -4,3 +4,4 @@ pub mod launcher;
 mod maintenance;
 mod outcomes;
 mod process;
+mod session;

@@ -29,6 +29,7 @@ BEGIN
         -- As in mantle.standby_flush, which an index asks.
         'blind_owner', (SELECT p.proowner::regrole::text FROM pg_proc p WHERE p.oid = 'mantle.standby_flush'::regproc
                            AND NOT pg_has_role(p.proowner, 'pg_read_all_stats', 'USAGE')),
+        'settings', (SELECT coalesce(jsonb_agg(s.problem ORDER BY s.problem), '[]') FROM mantle.setting_problems() AS s),
         'index_replicas', (SELECT coalesce(jsonb_agg(r ORDER BY r), '[]') FROM mantle.reported_index_replicas() AS r),
         'roles', (SELECT coalesce(jsonb_agg(r.rolname ORDER BY r.rolname), '[]') FROM pg_roles r
                    WHERE r.rolname IN (
@@ -82,6 +83,8 @@ LANGUAGE sql IMMUTABLE AS $$
      WHERE NOT f->'slots' ? s OR f->'slots'->>s IN ('lost', 'unreserved') OR f->'unread_slots' ? s
     UNION ALL
     SELECT 'worker', w FROM jsonb_array_elements_text(f->'worker') AS w
+    UNION ALL
+    SELECT 'settings', s FROM jsonb_array_elements_text(f->'settings') AS s
     UNION ALL
     SELECT 'index_replica', r FROM jsonb_array_elements_text(f->'index_replicas') AS r
 $$;

@@ -119,6 +119,10 @@ DECLARE
 BEGIN
     IF mantle.is_distributed() THEN
         v_pid := (mantle.local_partitions('prune_queue', 'pid', format('queued <= %L', v_due), 1))[1];
+        -- For a lock, even of no row, Citus begins a transaction of its own.
+        IF v_pid IS NULL THEN
+            RETURN 0;
+        END IF;
         SELECT * INTO v_head FROM mantle.prune_queue q WHERE q.pid = v_pid AND q.queued <= v_due
          ORDER BY q.queued LIMIT 1 FOR UPDATE SKIP LOCKED;
     ELSE

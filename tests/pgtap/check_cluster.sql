@@ -1,15 +1,15 @@
 -- The problems that check_cluster derives from a node's facts; this needs no cluster.
 \ir setup.psql
 BEGIN;
-SELECT plan(49);
+SELECT plan(50);
 SELECT ARRAY['mantle_index_1'] AS slots \gset
 -- The facts of a node without problems.
 SELECT mantle.node_facts()
     || '{"version": "1", "worker": [], "wal_level": "logical", "prepared": 64, "locks": 1024, "commit": "on",
     "synchronous": true, "followed": true, "standby": true, "managed": true, "primary": true, "wal_keep": "8GB",
     "publication": true, "emit_is_public": false, "slots": {"mantle_index_1": "reserved"}, "unread_slots": [],
-    "other_slots": {"mantle_index_2": "other"}, "blind_owner": null, "index_replicas": [], "roles": [1, 2, 3, 4, 5],
-    "hot_shards": 0}' AS sound \gset
+    "other_slots": {"mantle_index_2": "other"}, "blind_owner": null, "settings": [], "index_replicas": [],
+    "roles": [1, 2, 3, 4, 5], "hot_shards": 0}' AS sound \gset
 CREATE FUNCTION pg_temp.problems(facts jsonb) RETURNS text LANGUAGE sql AS $$
     SELECT coalesce(string_agg(p.problem, ' ' ORDER BY p.problem), 'none') FROM mantle.node_problems(facts, '1',
         '{mantle_index_1}') AS p
@@ -28,7 +28,7 @@ SELECT is(pg_temp.problems(:'sound'::jsonb || w.said), w.problem, w.problem || '
                ('{"blind_owner": "somebody"}', 'owner'),
                ('{"hot_shards": 1}', 'autovacuum'), ('{"roles": []}', 'roles'), ('{"slots": {}}', 'slot'),
                    ('{"slots": {"mantle_index_1": "lost"}}', 'slot'),
-               ('{"index_replicas": ["one"]}', 'index_replica'),
+               ('{"index_replicas": ["one"]}', 'index_replica'), ('{"settings": ["role a has b"]}', 'settings'),
                    ('{"slots": {"mantle_index_1": "unreserved"}}', 'slot'),
                    ('{"slots": {}, "other_slots": {"mantle_index_1": "other"}}', 'slot'),
                    ('{"unread_slots": ["mantle_index_1"]}', 'slot'), ('{"unread_slots": ["another"]}', 'none'),

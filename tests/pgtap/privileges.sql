@@ -1,6 +1,6 @@
 -- What each role may do, and what it may not (P6).
 \ir setup.psql
-SELECT plan(27);
+SELECT plan(28);
 SELECT tap.namespace('tap-privileges') AS ns \gset
 SELECT new_id AS a FROM tap.mkdir(:ns, :ns, 'a/') \gset
 SELECT tap.id() AS id \gset
@@ -11,7 +11,8 @@ SELECT mantle.grant_namespace('tap-privileges', 'mantle_analyst') AS x \gset
 CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
     ('mantle_gateway',
      'abort_upload_delegated admit_move all_uploads assignment_changes cluster_id compact copy_object copy_part create_namespace
-     create_upload_delegated delete_namespace delete_object directories_below dirstat drop_manifest_delegated extents_between fence_request_delegated
+     create_upload_delegated delete_namespace delete_object directories_below dirstat drop_manifest_delegated end_stale_session
+     extents_between fence_request_delegated
      finish_upload_delegated
      hosted_groups lease lineage list list_filled list_local list_namespaces list_parts
      list_tree list_uploads names_below operation part_of_object prune_tree put_object put_part_delegated remove_tree
@@ -34,6 +35,8 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      'backlogs_now check_cluster delta_backlog_now namespace_groups worker_steps_now'),
     ('mantle_gateway mantle_monitor',
      'worker_problems'),
+    ('mantle_gateway mantle_index mantle_monitor',
+     'mutation_fault_code setting_problems'),
     ('mantle_analyst',
      'are_many check check_directories check_entries check_permissions check_places check_roots depths directory_at du du_rows
      entry_name_fault export_inventory find hot_dirs keys_below like_pattern ls may_read octal path_of
@@ -55,17 +58,19 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      local_partitions
      local_rows_estimate local_shards locators_without_object lost_by_upgrade maintain_busy_directories maintain_compaction maintain_directories
      maintain_pruning maintain_requests maintain_trash make_prepare_keys message_functions metadata_fault mkdir_delegated
-     mkdir_distributed mkdir_fallback mkdir_one move_entry move_namespace mutation_fault_code
-     namespace_fault namespace_name_fault new_slot_name node_facts node_partitions node_problems object_name_fault
-     oldest_requests_end outcome_of_request over_local_shards part_marker permission_of permission_text placement_fault
+     mkdir_distributed mkdir_fallback mkdir_one move_entry move_namespace namespace_fault namespace_name_fault
+     new_slot_name node_facts node_partitions node_problems object_name_fault oldest_requests_end outcome_of_request
+     over_local_shards part_marker permission_of permission_text pin_settings pin_settings_here pinned_settings
+     placement_fault
      placements
      placements_fault prefix_end prepare_fault proof prove prunable_directories prune purge purge_oldest_requests
      put_object_delegated put_object_distributed put_object_fallback put_object_one queue_pruning
      raise_fault read_place_delegated reading_fault record_attempt_delegated record_permission_delegated record_request record_request_delegated
      recorded_outcome rekey_requests removable_directories remove_directory remove_entry_delegated
-     removal_fault removed_fault rename_directory_fallback rename_directory_fault rename_directory_move rename_index_slot
-     replaced_metadata replacement_fault reported_index_replicas request_fault restore_after_upgrade
-     revoke_namespace rmdir_delegated rmdir_fallback rows_estimate run_maintenance set_attributes_delegated
+     removal_fault removed_fault rename_directory_fallback rename_directory_fault rename_directory_move
+     rename_index_slot replaced_metadata replacement_fault reported_index_replicas request_fault restore_after_upgrade
+     revoke_namespace rmdir_delegated rmdir_fallback rows_estimate run_maintenance service_roles
+     set_attributes_delegated
      set_attributes_one shard_problems share_object_delegated stat_fallback trash_targets try_latch_delegated
      try_latch_exclusive try_latch_name try_latch_shared walk_down walk_tree worker_signs write_tombstone
      write_tombstone_delegated');
@@ -80,6 +85,16 @@ $$, $$
         AS n(name)
      WHERE n.name <> ''
 $$, 'every function may be executed by exactly the roles that are decided, and by its owner');
+
+-- Those in C that are left out run no SQL. Analysts harm only themselves.
+SELECT is_empty($$
+    SELECT p.oid::regprocedure FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+     WHERE p.pronamespace = 'mantle'::regnamespace
+       AND NOT EXISTS (SELECT FROM unnest(p.proconfig) AS c(line) WHERE c.line LIKE 'search_path=pg_catalog%')
+       AND EXISTS (SELECT FROM aclexplode(p.proacl) AS a
+                    WHERE a.grantee NOT IN (p.proowner, 'mantle_analyst'::regrole))
+       AND NOT (l.lanname = 'c' AND p.proname IN ('mutation_fault_code', 'worker_steps_now'))
+$$, 'no function that a service may execute looks for names in the search_path of its caller');
 
 SET ROLE mantle_analyst;
 SELECT throws_ok($$ SELECT pg_logical_emit_message(true, 'mantle', 'forged') $$, '42501', NULL,

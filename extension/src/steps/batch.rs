@@ -8,14 +8,18 @@ use pgrx::prelude::*;
 
 use crate::fault::{Fault, sqlstate};
 
-/// Checks isolation, commit level and write access (25006). Under another isolation level than READ COMMITTED the
-/// snapshot may be older than the latch (P7), and a create could commit below a removed directory. A commit that does
-/// not wait for the flush could be acknowledged, then lost. Not every write of a mutation is a statement, so 25006 is
-/// raised here.
+/// PostgreSQL's SQLSTATE for a write in a read-only transaction.
+const READ_ONLY: &str = "25006";
+
+/// The SQLSTATE with which this transaction refuses every mutation, by its isolation, commit level and write access; NULL if
+/// it does not. Under another isolation level than READ COMMITTED the snapshot may be older than the latch (P7), and a create
+/// could commit below a removed directory. A commit that does not wait for the flush could be acknowledged, then lost.
 #[pg_extern(volatile)]
 pub fn mutation_fault_code() -> Fault {
-    // SAFETY: the name ends with NUL; an error leaves through pgrx's guard.
-    unsafe { pg_sys::PreventCommandIfReadOnly(c"a mutation of mantle".as_ptr()) };
+    // Not every write of a mutation is a statement, which PostgreSQL would refuse. SAFETY: a plain read.
+    if unsafe { pg_sys::XactReadOnly } {
+        return Some(READ_ONLY);
+    }
     // SAFETY: plain reads of backend-local settings; a string that is not null ends with NUL.
     let (isolation, commit, standbys) = unsafe {
         let names = pg_sys::SyncRepStandbyNames;

@@ -25,6 +25,7 @@ use pgrx::{
 use super::{
     outcomes,
     process::{attach_signal_handlers, reload_settings, sleep},
+    session::pin_settings,
 };
 use crate::{
     postgres::probe::scan,
@@ -203,6 +204,7 @@ impl Launcher {
 pub extern "C-unwind" fn mantle_launcher_main(_argument: pg_sys::Datum) {
     attach_signal_handlers();
     BackgroundWorker::connect_worker_to_spi(None, None);
+    pin_settings();
     outcomes::note_launcher();
     let mut launcher = Launcher::default();
     while sleep(LAUNCH_INTERVAL) {

@@ -5,25 +5,26 @@
 //! takes its latches without waiting or under a `lock_timeout`. Nothing is held between steps, so a worker can be
 //! stopped at any time and the next one continues. There is one worker a database; a second one, after a restart of the
 //! launcher, ends.
+//!
+//! Invariant: a step that finds no work takes no transaction id and writes no WAL. Statements run as saved plans,
+//! because pgrx's `Spi::get_one` and `update` take an id before they run anything.
 
 use std::{
     panic::AssertUnwindSafe,
+    thread::LocalKey,
     time::{Duration, Instant},
 };
 
-use pgrx::{
-    bgworkers::BackgroundWorker,
-    pg_sys::panic::{CaughtError, ErrorReportable},
-    prelude::*,
-};
+use pgrx::{bgworkers::BackgroundWorker, pg_sys::panic::CaughtError, prelude::*};
 
 use super::{
     outcomes,
     process::{attach_signal_handlers, is_ended, reload_settings, sleep},
+    session::pin_settings,
 };
 use crate::{
     citus::shards::was_distributed,
-    postgres::saved_plan::SavedPlan,
+    postgres::{row::value, saved_plan::SavedPlan},
     settings::{COMPACTION_NAPTIME_MS, Databases, compaction_databases},
     steps::latch::acquire_worker_lock,
 };
@@ -42,8 +43,11 @@ const SLOW_RUN: Duration = Duration::from_millis(3);
 const BUSY_PAUSES: u32 = 9;
 
 thread_local! {
-    static HAS_RESTORE: SavedPlan =
-        const { SavedPlan::new(c"SELECT to_regprocedure('mantle.restore_after_upgrade()') IS NOT NULL", &[]) };
+    static IS_INSTALLED: SavedPlan = const {
+        SavedPlan::new(c"SELECT pg_catalog.to_regprocedure('mantle.run_maintenance(text)') IS NOT NULL", &[]) };
+    static STEP: SavedPlan = const { SavedPlan::new(c"SELECT mantle.run_maintenance($1)", &[pg_sys::TEXTOID]) };
+    static HAS_RESTORE: SavedPlan = const {
+        SavedPlan::new(c"SELECT pg_catalog.to_regprocedure('mantle.restore_after_upgrade()') IS NOT NULL", &[]) };
     static RESTORE: SavedPlan =
         const { SavedPlan::new(c"SELECT l FROM mantle.restore_after_upgrade() AS l ORDER BY l", &[]) };
 }
@@ -57,7 +61,8 @@ fn report_statistics() {
 
 /// Whether the database has no extension, and no setting names it.
 fn lacks_extension() -> bool {
-    let is_installed = noting_failure(outcomes::CHECK, || BackgroundWorker::transaction(is_installed), |_, _| false);
+    let check = || BackgroundWorker::transaction(|| Spi::connect(|_| holds(&IS_INSTALLED)));
+    let is_installed = noting_failure(outcomes::CHECK, check, |_, _| false);
     if is_installed == Some(true) {
         outcomes::note_success(outcomes::CHECK);
         return false;
@@ -67,9 +72,9 @@ fn lacks_extension() -> bool {
     matches!(compaction_databases(), Databases::All)
 }
 
-fn is_installed() -> bool {
-    let found = Spi::get_one::<bool>("SELECT to_regprocedure('mantle.run_maintenance(text)') IS NOT NULL");
-    found.unwrap_or_report() == Some(true)
+/// Whether a statement answers true. Only within `Spi::connect`.
+fn holds(statement: &'static LocalKey<SavedPlan>) -> bool {
+    statement.with(|plan| plan.rows(&[], |row| row.get(1) == Some(true))) == [true]
 }
 
 /// Restores what pg_upgrade has lost of the database's catalog. `true` if nothing is left to do.
@@ -87,9 +92,8 @@ fn restore_after_upgrade() -> bool {
 
 /// What was lost; `None` if the extension is not there yet, or too old to know.
 fn lost_and_restored() -> Option<Vec<String>> {
-    let is_known = HAS_RESTORE.with(|plan| plan.rows(&[], |row| row.get(1) == Some(true)));
     let restore = || RESTORE.with(|plan| plan.rows(&[], |row| row.get(1).unwrap_or_default()));
-    (is_known == [true]).then(restore)
+    holds(&HAS_RESTORE).then(restore)
 }
 
 /// Runs a step and notes its failure. `None` if the failure is handled; any other one goes on.
@@ -149,14 +153,10 @@ fn is_retryable(code: PgSqlErrorCode) -> bool {
 /// Runs a step in its own transaction and returns how many rows it changed; `None` without the extension.
 fn step(name: &'static str) -> Option<i64> {
     BackgroundWorker::transaction(|| {
-        if !is_installed() {
-            return None;
-        }
-        // pg_stat_activity shows this statement like a client's.
-        let changed = Spi::connect_mut(|client| {
-            client.update("SELECT mantle.run_maintenance($1)", None, &[name.into()])?.first().get_one::<i64>()
-        });
-        changed.unwrap_or_report()
+        Spi::connect(|_| {
+            let run = || STEP.with(|plan| plan.rows(&[value(name)], |row| row.get::<i64>(1)));
+            holds(&IS_INSTALLED).then(run)?.pop().flatten()
+        })
     })
 }
 
@@ -213,6 +213,7 @@ impl Step {
 pub extern "C-unwind" fn mantle_worker_main(argument: pg_sys::Datum) {
     attach_signal_handlers();
     BackgroundWorker::connect_worker_to_spi_by_oid(Some(pg_sys::Oid::from(argument.value() as u32)), None);
+    pin_settings();
     if !acquire_worker_lock() {
         return;
     }

@@ -22,6 +22,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 const EVENT_BUFFER: usize = 4096;
 const APPLICATION: &str = "mantle-indexnode";
+/// What sessions depend on, above the settings of the database and of the role. No pooler is in between, which would refuse
+/// it; gateways have settings of their role instead (`mantle.pin_settings`).
+const SETTINGS: &str = "-c default_transaction_isolation=read\\ committed -c default_transaction_read_only=off \
+                        -c synchronous_commit=on -c search_path=pg_catalog,pg_temp -c row_security=on \
+                        -c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0";
 
 /// A PostgreSQL node: address and credentials.
 #[derive(Clone)]
@@ -67,7 +72,7 @@ impl Upstream for Postgres {
         let mut config = self.connector.settings(host, self.is_configured)?;
         self.connector.bind_channel(&mut config);
         config.port(*port).dbname(database).user(user).password(&self.password);
-        config.application_name(APPLICATION).connect_timeout(CONNECT_TIMEOUT);
+        config.application_name(APPLICATION).connect_timeout(CONNECT_TIMEOUT).options(SETTINGS);
         let connected = timeout(CONNECT_TIMEOUT, config.connect(self.connector.clone())).await;
         let connected = connected.map_err(|_| anyhow!("no answer"))?;
         let (client, connection) = connected.with_context(|| format!("PostgreSQL at {host}:{port}"))?;
