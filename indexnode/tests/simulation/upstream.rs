@@ -204,6 +204,10 @@ impl Sampler for Connection {
 
 #[async_trait]
 impl Statements for Connection {
+    async fn held_up_by(&self, _age: Duration) -> Result<Vec<String>> {
+        self.run(|_| Vec::new()).await
+    }
+
     async fn lineage(&self) -> Result<Lineage> {
         self.run(|postgres| postgres.lineage()).await
     }
@@ -442,7 +446,7 @@ impl Walsender for ModelWalsender {
         }))
     }
 
-    async fn create_slot(&mut self) -> Result<NewSlot> {
+    async fn create_slot(&mut self, _limit: Duration) -> Result<NewSlot> {
         self.route.round_trip().await?;
         self.check()?;
         let created = self.route.server.with(Postgres::create_slot).context("the slot exists")?;
