@@ -39,12 +39,18 @@ const ORDER: [&str; 11] = [
 /// The batch verbs whose elements each are a change on one node, so that Citus can send each directory's elements to its node.
 const DISTRIBUTED: [&str; 3] = ["mkdir", "put_object", "delete_object"];
 
-/// Text that several files share, by placeholder. The first three say how a function runs, with names looked up in no
-/// schema that a caller can write to. The fourth adds to the counts of an attribute or delta record.
-const SHARED: [(&str, &str); 4] = [
+/// Text that several files share, by placeholder. The first four say how a function runs, with names looked up in no
+/// schema that a caller can write to: of the owner's rights; the same for a change, which gives up before its commit when
+/// somebody holds a lock for long (P18); of the caller's; and a change's part on another node. A file that wants another
+/// `lock_timeout` says so after them. The fifth adds to the counts of an attribute or delta record.
+const SHARED: [(&str, &str); 5] = [
     ("as_owner", "SECURITY DEFINER SET search_path = pg_catalog, pg_temp"),
+    ("as_change", "SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'"),
     ("as_caller", "SET search_path = pg_catalog, pg_temp"),
-    ("delegated", "SET search_path = pg_catalog, pg_temp SET citus.allow_nested_distributed_execution = on"),
+    (
+        "delegated",
+        "SET search_path = pg_catalog, pg_temp SET citus.allow_nested_distributed_execution = on SET lock_timeout = '2s'",
+    ),
     (
         "or_add",
         "ON CONFLICT (pid, name, ts) DO UPDATE SET entries = m.entries + excluded.entries, \

@@ -30,6 +30,11 @@ pub static PRUNE_GRACE_MS: GucSetting<i32> = GucSetting::<i32>::new(5_000);
 pub static REQUEST_RETENTION_S: GucSetting<i32> = GucSetting::<i32>::new(86_400);
 pub static REQUEST_ROWS_MAX: GucSetting<i32> = GucSetting::<i32>::new(50_000_000);
 pub static TOMBSTONE_RETENTION_S: GucSetting<i32> = GucSetting::<i32>::new(86_400);
+// `sql/monitor/server_problems.sql` reads them.
+static TRANSACTION_AGE_MAX_S: GucSetting<i32> = GucSetting::<i32>::new(900);
+static PREPARED_AGE_MAX_S: GucSetting<i32> = GucSetting::<i32>::new(60);
+static SNAPSHOT_AGE_MAX_XIDS: GucSetting<i32> = GucSetting::<i32>::new(5_000_000);
+static CONNECTIONS_MAX_PERCENT: GucSetting<i32> = GucSetting::<i32>::new(90);
 /// Gateways read it with the index group. Those that must wait for its end read it too: a group founded beside one that
 /// may still live, and each step of a namespace's move.
 pub static EPOCH_LEASE_MS: GucSetting<i32> = GucSetting::<i32>::new(60_000);
@@ -94,6 +99,15 @@ const INTEGERS: &[Integer] = &[
         max: 100_000,
     },
     Integer {
+        name: c"mantle.connections_max_percent",
+        meaning: c"Share of the connections in use from which on mantle.server_problems() names it: of all that are not reserved, \
+            and of the CONNECTION LIMIT of each role and database.",
+        detail: c"",
+        setting: &CONNECTIONS_MAX_PERCENT,
+        min: 1,
+        max: 100,
+    },
+    Integer {
         name: c"mantle.epoch_lease_ms",
         meaning: c"How long a gateway looks up paths under what it read of an index group. Longer than a failover.",
         detail: c"A gateway reads anew every second. A new index group, and each step of a namespace's move, waits this time out. \
@@ -101,6 +115,14 @@ const INTEGERS: &[Integer] = &[
         setting: &EPOCH_LEASE_MS,
         min: 2_000,
         max: 600_000,
+    },
+    Integer {
+        name: c"mantle.prepared_age_max_s",
+        meaning: c"Age at which mantle.server_problems() names a prepared transaction, of any database.",
+        detail: c"Citus finishes its own within seconds, if it reaches the node.",
+        setting: &PREPARED_AGE_MAX_S,
+        min: 1,
+        max: 31_536_000,
     },
     Integer {
         name: c"mantle.prune_grace_ms",
@@ -127,11 +149,28 @@ const INTEGERS: &[Integer] = &[
         max: i32::MAX,
     },
     Integer {
+        name: c"mantle.snapshot_age_max_xids",
+        meaning: c"Age, in transactions, at which mantle.server_problems() names a snapshot: of a session, a slot, or a standby's \
+            hot_standby_feedback.",
+        detail: c"",
+        setting: &SNAPSHOT_AGE_MAX_XIDS,
+        min: 1,
+        max: i32::MAX,
+    },
+    Integer {
         name: c"mantle.tombstone_retention_s",
         meaning: c"How long tombstones and rename attempts are kept. Longer than any request may take.",
         detail: c"",
         setting: &TOMBSTONE_RETENTION_S,
         min: TOMBSTONE_RETENTION_MIN_S as i32,
+        max: 31_536_000,
+    },
+    Integer {
+        name: c"mantle.transaction_age_max_s",
+        meaning: c"Age at which mantle.server_problems() names an open transaction, of any database.",
+        detail: c"Longer than the statement_timeout of analysts.",
+        setting: &TRANSACTION_AGE_MAX_S,
+        min: 1,
         max: 31_536_000,
     },
 ];

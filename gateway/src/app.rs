@@ -16,7 +16,7 @@ use crate::{
     ids::Ids,
     index::Index,
     key_sizes::KeySizes,
-    store::{RequestClaim, Store},
+    store::{RequestClaim, Store, Waits},
 };
 
 /// The modes of new entries, before the namespace's umask.
@@ -42,10 +42,13 @@ pub struct Gateway {
 impl Gateway {
     /// Connects at the first call. Must be called within a tokio runtime.
     pub fn new(config: &Config) -> anyhow::Result<Self> {
-        let wait = Duration::from_millis(config.limits.connection_wait_ms);
+        let limits = &config.limits;
+        let (connection, answer) =
+            (Duration::from_millis(limits.connection_wait_ms), Duration::from_millis(limits.answer_wait_ms));
+        let waits = Waits { connection, answer };
         let connector = PostgresConnector::load(config.postgres.tls.clone()).context("postgres.tls")?;
         let tls = config.tls.clone().map(Tls::load).transpose().context("tls")?;
-        let store = Arc::new(Store::new(&config.postgres, connector.clone(), "mantle-gateway", wait)?);
+        let store = Arc::new(Store::new(&config.postgres, connector.clone(), "mantle-gateway", waits)?);
         Ok(Self {
             index: Arc::new(Index::new(config, store.clone(), tls.clone())?),
             data: DataStore::open(config)?,

@@ -167,6 +167,10 @@ pub struct Limits {
     pub rename_lock_ms: u32,
     /// How long a call waits for a pooled connection.
     pub connection_wait_ms: u64,
+    /// How long a request waits for PostgreSQL and the index, without the time in which bytes are sent, stored or read. Then it
+    /// is answered 503: `database_unavailable` if no change was sent for it, otherwise `unknown_outcome`. A change that was
+    /// sent goes on. More than `connection_wait_ms` and `await_timeout_ms`.
+    pub answer_wait_ms: u64,
     /// Ids taken from PostgreSQL at a time.
     pub id_block: u32,
     /// Most connections of clients at a time. Others wait until one closes.
@@ -196,6 +200,7 @@ impl Default for Limits {
             await_timeout_ms: 5_000,
             rename_lock_ms: 10_000,
             connection_wait_ms: 5_000,
+            answer_wait_ms: 15_000,
             id_block: 4096,
             connections_max: 8_192,
             head_timeout_ms: 30_000,
@@ -311,6 +316,11 @@ impl Config {
         ensure!(limits.id_block >= 16, "limits.id_block must be at least 16");
         ensure!(limits.await_timeout_ms > 0, "limits.await_timeout_ms must be positive");
         ensure!(limits.rename_lock_ms > 0, "limits.rename_lock_ms must be positive");
+        ensure!(
+            limits.answer_wait_ms > limits.connection_wait_ms.max(limits.await_timeout_ms),
+            "limits.answer_wait_ms must be more than limits.connection_wait_ms and limits.await_timeout_ms, \
+             or an answer would never say which of both was not there"
+        );
         ensure!(limits.connections_max > 0, "limits.connections_max must be at least 1");
         ensure!(limits.head_timeout_ms > 0, "limits.head_timeout_ms must be positive");
         ensure!(limits.body_idle_ms > 0, "limits.body_idle_ms must be positive");

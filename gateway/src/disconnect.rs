@@ -1,25 +1,22 @@
 //! Client disconnects during a request. A statement that was sent to PostgreSQL is never cancelled (P18), but after the
 //! disconnect the gateway sends no more. P44 has the history that this prevents.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::{sync::Arc, time::Duration};
 
 use mantle_types::{Error, ErrorCode, Result};
 use tracing::Instrument;
 
-tokio::task_local! {
-    /// Set when the client of this task's request has disconnected.
-    static DISCONNECTED: Arc<AtomicBool>;
-}
+use crate::waiting::Waiting;
 
-/// Dropped with the request's future, or at its end.
-struct Client(Arc<AtomicBool>);
+/// The bound of work that belongs to no request: only tests have such.
+const UNBOUNDED: Duration = Duration::from_secs(1 << 30);
+
+/// Dropped with the request's future: its client has disconnected, or was told that the answer is late.
+struct Client(Option<Arc<Waiting>>);
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
+        self.0.take().inspect(|waiting| waiting.end());
     }
 }
 
@@ -29,9 +26,11 @@ where
     T: Send + 'static,
     E: From<Error> + Send + 'static,
 {
-    let client = Client(Arc::default());
-    let task = tokio::spawn(DISCONNECTED.scope(client.0.clone(), work).in_current_span());
-    task.await.unwrap_or_else(|cause| {
+    let waiting = Waiting::current().unwrap_or_else(|| Waiting::new(UNBOUNDED));
+    let mut client = Client(Some(waiting.clone()));
+    let answer = tokio::spawn(waiting.scope(work).in_current_span()).await;
+    client.0 = None;
+    answer.unwrap_or_else(|cause| {
         tracing::error!(%cause, "a request's task failed");
         Err(Error::from(ErrorCode::Internal).into())
     })
@@ -39,11 +38,16 @@ where
 
 /// Called before a change is sent: an error if the client has disconnected. Nothing was done then.
 pub fn check_client_waits() -> Result<()> {
-    if !DISCONNECTED.try_with(|gone| gone.load(Ordering::Acquire)).unwrap_or(false) {
+    if !Waiting::current().is_some_and(|waiting| waiting.is_over()) {
         return Ok(());
     }
+    Err(departed())
+}
+
+/// The error of a change that was not sent, because nobody waits for it.
+pub fn departed() -> Error {
     metrics::counter!("mantle_gateway_departed_total").increment(1);
-    Err(Error::new(ErrorCode::DatabaseUnavailable, "the client has gone, and the change was not sent"))
+    Error::new(ErrorCode::DatabaseUnavailable, "the client has gone, and the change was not sent")
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@
 //! - `auth`: the credentials file
 //! - `config`: the configuration file
 //! - `disconnect`: client disconnects
+//! - `waiting`: how long a request is waited for
 //! - `hash`: the hash of a request
 //! - `metric_table`: names and meanings of the metrics
 //! - `secret_file`: files that only their owner may read
@@ -34,6 +35,7 @@ mod metric_table;
 mod ops;
 mod secret_file;
 mod store;
+mod waiting;
 
 #[cfg(fuzzing)]
 pub use crate::http::parsers;

@@ -56,6 +56,17 @@ pub const METRICS: &[Metric] = &[
         "source",
         "Problems of the background worker on a PostgreSQL node: it does not run, or a step keeps failing.",
     ),
+    gauge(
+        "mantle_gateway_server_problems",
+        "source",
+        "Problems of a PostgreSQL server: what holds it up, and what is used up (`mantle.server_problems()`).",
+    ),
+    gauge(
+        "mantle_gateway_server_problem",
+        "source, problem, culprit",
+        "1 for each of them, by its kind and its culprit (a process id, a prepared transaction, a slot, a limit); the series ends \
+         with it.",
+    ),
 ];
 
 #[cfg(test)]

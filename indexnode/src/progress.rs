@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 
 use mantle_types::{Error, ErrorCode, Lsn, Result};
@@ -37,6 +37,8 @@ pub struct RebuildProgress {
     pub begun: AtomicU64,
     /// Rebuilds completed by it.
     pub completed: AtomicU64,
+    /// Attempts at a slot since the last one that was made.
+    pub slot_attempts: AtomicU32,
 }
 
 /// What the change stream and the services of one replica share.

@@ -4,6 +4,7 @@ BEGIN
     RETURN jsonb_build_object(
         'version', (SELECT e.extversion FROM pg_extension e WHERE e.extname = 'mantle'),
         'worker', (SELECT coalesce(jsonb_agg(w ORDER BY w), '[]') FROM mantle.worker_problems() AS w),
+        'server', (SELECT coalesce(jsonb_agg(s ORDER BY s.problem, s.culprit), '[]') FROM mantle.server_problems() AS s),
         'wal_level', current_setting('wal_level'),
         'prepared', current_setting('max_prepared_transactions')::int,
         'locks', current_setting('max_locks_per_transaction')::int,
@@ -85,6 +86,8 @@ LANGUAGE sql IMMUTABLE AS $$
     SELECT 'worker', w FROM jsonb_array_elements_text(f->'worker') AS w
     UNION ALL
     SELECT 'settings', s FROM jsonb_array_elements_text(f->'settings') AS s
+    UNION ALL
+    SELECT s->>'problem', (s->>'culprit') || ': ' || (s->>'detail') FROM jsonb_array_elements(f->'server') AS s
     UNION ALL
     SELECT 'index_replica', r FROM jsonb_array_elements_text(f->'index_replicas') AS r
 $$;

@@ -13,7 +13,7 @@ END $$;
 -- `state`: `gone`; `more` if there were too many for one call; `kept` if a key is in them, or the directory was made by
 -- request. p_keeps: only those below it, for the root of a namespace. What came in between is found after the latches.
 CREATE FUNCTION mantle.prune_tree(p_id bigint, p_keeps boolean, OUT state text)
-LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '2s' AS $$
+LANGUAGE plpgsql VOLATILE {as_change} AS $$
 DECLARE
     v_max CONSTANT int := 250;
     v_ids bigint[];

@@ -11,7 +11,7 @@
 
 --- Latches a directory and names in it, and an index group's epoch if one is given
 CREATE FUNCTION mantle.latch_delegated(p_pid bigint, p_names text[], p_exclusive boolean, p_index_group int)
-RETURNS void LANGUAGE plpgsql VOLATILE {delegated} SET lock_timeout = '2s' AS $$
+RETURNS void LANGUAGE plpgsql VOLATILE {delegated} AS $$
 BEGIN
     IF p_index_group IS NOT NULL THEN
         PERFORM mantle.raise_fault(mantle.latch_epoch(p_index_group, false));

@@ -1,7 +1,7 @@
 --- mantle.abort_rename on the node of its record, which is the namespace's
 -- Waits for a transaction of this attempt that is in progress or prepared: the unique key decides.
 CREATE FUNCTION mantle.abort_rename_delegated(p_pid bigint, p_principal int, p_request uuid, p_attempt bigint)
-RETURNS text LANGUAGE plpgsql VOLATILE {delegated} AS $$
+RETURNS text LANGUAGE plpgsql VOLATILE {delegated} SET lock_timeout = '20s' AS $$
 DECLARE v_state text;
 BEGIN
     PERFORM mantle.raise_fault(mantle.mutation_fault_code());
@@ -14,7 +14,7 @@ END $$;
 
 --- index: Ensures that a rename's attempt can no longer commit, or says that it has: aborted or committed
 CREATE FUNCTION mantle.abort_rename(p_principal int, p_ns bigint, p_request uuid, p_attempt bigint) RETURNS text
-LANGUAGE plpgsql VOLATILE {as_owner} AS $$
+LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '20s' AS $$
 DECLARE v_state text;
 BEGIN
     PERFORM mantle.raise_fault(mantle.mutation_fault_code());

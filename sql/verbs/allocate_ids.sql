@@ -2,7 +2,7 @@
 -- Every block is above all blocks before it. On a new timeline (after a failover or a restore) blocks that were
 -- allocated and then lost may be missing, so this skips further ahead than one block can reach.
 CREATE FUNCTION mantle.allocate_ids(p_owner text, p_count bigint, OUT first_id bigint, OUT last_id bigint)
-LANGUAGE plpgsql VOLATILE {as_owner} AS $$
+LANGUAGE plpgsql VOLATILE {as_change} AS $$
 #variable_conflict use_column
 DECLARE
     v_last mantle.id_blocks;

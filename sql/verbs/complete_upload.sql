@@ -9,7 +9,7 @@
 CREATE FUNCTION mantle.seal_upload_delegated(
     p_upload bigint, p_ns bigint, p_parts int[], p_etags text[], p_list_hash bigint, p_destination bigint, p_etag text,
     p_size bigint, p_checksum text, OUT code text, OUT state text, OUT attempt int, OUT destination bigint)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} SET lock_timeout = '2s' AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} AS $$
 #variable_conflict use_column
 DECLARE
     u mantle.uploads;
@@ -51,7 +51,7 @@ END $$;
 -- The answer to the request is recorded before its change commits, so a request that is under way is waited for, and one
 -- that comes later is refused.
 CREATE FUNCTION mantle.fence_request_delegated(p_pid bigint, p_ns bigint, p_principal int, p_request uuid) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} SET lock_timeout = '2s' AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
     v_verb text := 'fence';
@@ -73,7 +73,7 @@ END $$;
 --- gateway: Ends an attempt whose object was not put and, after mantle.fence_request_delegated, never will be; the upload
 --- takes parts again
 CREATE FUNCTION mantle.unseal_upload_delegated(p_upload bigint, p_attempt int) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} SET lock_timeout = '2s' AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} AS $$
 BEGIN
     PERFORM mantle.raise_fault(mantle.latch_entries('{}', '{}', ARRAY[p_upload]));
     UPDATE mantle.uploads u
@@ -88,7 +88,7 @@ END $$;
 
 --- gateway: Ends an upload whose object was put; answers the locators of parts that were not chosen
 CREATE FUNCTION mantle.finish_upload_delegated(p_upload bigint, p_attempt int) RETURNS text[]
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} SET lock_timeout = '2s' AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} AS $$
 DECLARE v_locators text[] := '{}';
 BEGIN
     PERFORM mantle.raise_fault(mantle.latch_entries('{}', '{}', ARRAY[p_upload]));

@@ -9,7 +9,7 @@ CREATE FUNCTION mantle.copy_object(
     p_content_type text, p_user_metadata jsonb, p_condition text, p_request uuid, p_hash bigint,
     p_lease text DEFAULT NULL, p_caller text DEFAULT NULL, p_dst_parent text DEFAULT NULL,
     OUT code text, OUT id bigint, OUT replayed boolean, OUT flush_lsn pg_lsn, OUT old_locator text)
-LANGUAGE plpgsql VOLATILE {as_owner} AS $$
+LANGUAGE plpgsql VOLATILE {as_change} AS $$
 #variable_conflict use_column
 DECLARE
     s mantle.place_state;

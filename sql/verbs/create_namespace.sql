@@ -2,7 +2,7 @@
 CREATE FUNCTION mantle.create_namespace(
     p_principal int, p_name text, p_id bigint, p_owner int, p_grp int, p_mode int, p_request uuid, p_hash bigint,
     p_index_group int DEFAULT NULL, p_umask int DEFAULT NULL, OUT code text, OUT ns bigint, OUT owner int,
-    OUT replayed boolean, OUT flush_lsn pg_lsn) LANGUAGE plpgsql VOLATILE {as_owner} AS $$
+    OUT replayed boolean, OUT flush_lsn pg_lsn) LANGUAGE plpgsql VOLATILE {as_change} AS $$
 #variable_conflict use_column
 DECLARE
     v_root mantle.meta;

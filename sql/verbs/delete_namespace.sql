@@ -10,7 +10,7 @@ END $$;
 -- Checks first, then latches every directory exclusively, then checks again: an entry that came in between is content.
 CREATE FUNCTION mantle.delete_namespace(
     p_principal int, p_name text, p_request uuid, p_hash bigint, OUT code text, OUT ns bigint, OUT replayed boolean,
-    OUT flush_lsn pg_lsn) LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '2s' AS $$
+    OUT flush_lsn pg_lsn) LANGUAGE plpgsql VOLATILE {as_change} AS $$
 #variable_conflict use_column
 DECLARE
     o mantle.outcome;

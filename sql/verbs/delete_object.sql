@@ -41,7 +41,7 @@ END $$;
 --- id or version than given
 CREATE FUNCTION mantle.delete_object({delete_object.signature})
 RETURNS TABLE (ord int, {delete_object.answer})
-LANGUAGE plpgsql VOLATILE {as_owner} SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql VOLATILE {as_change} SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_fault text;
     e record;

@@ -1,6 +1,6 @@
 --- gateway: Ends an open upload without an object; answers the locators of its bytes, which nothing names any more
 CREATE FUNCTION mantle.abort_upload_delegated(p_upload bigint, OUT code text, OUT old_locators text[])
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} SET lock_timeout = '2s' AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} AS $$
 DECLARE v_state text;
 BEGIN
     PERFORM mantle.raise_fault(mantle.latch_entries('{}', '{}', ARRAY[p_upload]));
@@ -19,7 +19,7 @@ END $$;
 -- Who began to read the object before it went has p_read_grace_ms from the first call to come to the end. The upload's
 -- row stays as long as answers to requests do: CompleteMultipartUpload may be repeated.
 CREATE FUNCTION mantle.drop_manifest_delegated(p_upload bigint, p_read_grace_ms bigint) RETURNS text[]
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} SET lock_timeout = '2s' AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} AS $$
 DECLARE
     u mantle.uploads;
     v_locators text[] := '{}';

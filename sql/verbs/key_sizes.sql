@@ -4,7 +4,7 @@
 
 --- gateway, importer: Notes that keys of this size may be made from now on
 CREATE FUNCTION mantle.raise_key_size(p_ns bigint, p_levels int, p_bytes int) RETURNS void
-LANGUAGE plpgsql VOLATILE {as_owner} AS $$
+LANGUAGE plpgsql VOLATILE {as_change} AS $$
 BEGIN
     UPDATE mantle.namespaces n
        SET key_levels = greatest(n.key_levels, p_levels), key_bytes = greatest(n.key_bytes, p_bytes)
@@ -14,7 +14,7 @@ END $$;
 --- gateway: Notes that a directory is about to move to a path that has more components or bytes. False, and nothing noted, if
 --- a key may become larger than the limits
 CREATE FUNCTION mantle.admit_move(p_ns bigint, p_levels int, p_bytes int) RETURNS boolean
-LANGUAGE plpgsql VOLATILE {as_owner} AS $$
+LANGUAGE plpgsql VOLATILE {as_change} AS $$
 BEGIN
     UPDATE mantle.namespaces n
        SET moved_levels = n.moved_levels + greatest(p_levels, 0), moved_bytes = n.moved_bytes + greatest(p_bytes, 0)

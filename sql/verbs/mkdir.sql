@@ -70,7 +70,7 @@ END $$;
 --- Makes the directories of a call that the fast path of mantle.mkdir did not make; see mantle.put_object_fallback
 CREATE FUNCTION mantle.mkdir_fallback({mkdir.parameters}, p_made int[], p_fault text)
 RETURNS TABLE (ord int, {mkdir.answer})
-LANGUAGE plpgsql VOLATILE {as_caller} SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql VOLATILE {as_caller} SET plan_cache_mode = force_generic_plan SET lock_timeout = '2s' AS $$
 DECLARE
     e record;
     o mantle.outcome;

@@ -83,7 +83,7 @@ END $$;
 -- If p_made is NULL, the fast path did not begin: because of p_fault, or without one because the arrays do not fit.
 CREATE FUNCTION mantle.put_object_fallback({put_object.parameters}, p_made int[], p_fault text)
 RETURNS TABLE (ord int, {put_object.answer})
-LANGUAGE plpgsql VOLATILE {as_caller} SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql VOLATILE {as_caller} SET plan_cache_mode = force_generic_plan SET lock_timeout = '2s' AS $$
 DECLARE
     e record;
     o mantle.outcome;

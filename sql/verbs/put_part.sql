@@ -3,7 +3,7 @@
 CREATE FUNCTION mantle.put_part_delegated(
     p_upload bigint, p_ns bigint, p_part int, p_etag text, p_checksum text, p_locator text[], p_start bigint[],
     p_length bigint[], p_copied boolean, p_lease text, OUT code text, OUT old_locators text[])
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} SET lock_timeout = '2s' AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} AS $$
 DECLARE
     v_state text;
     v_now timestamptz := clock_timestamp();
@@ -38,7 +38,7 @@ CREATE FUNCTION mantle.copy_part(
     p_src_pid bigint, p_src_name text, p_src_id bigint, p_src_version bigint, p_upload bigint, p_ns bigint, p_part int,
     p_etag text, p_checksum text, p_locator text[], p_start bigint[], p_length bigint[], p_lease text, OUT code text,
     OUT old_locators text[])
-LANGUAGE plpgsql VOLATILE {as_owner} AS $$
+LANGUAGE plpgsql VOLATILE {as_change} AS $$
 DECLARE
     s mantle.place_state;
     -- Citus sends plain variables only.

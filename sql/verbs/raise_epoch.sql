@@ -1,6 +1,6 @@
 --- Latches an index group's epoch exclusively, on the node of a partition
 CREATE FUNCTION mantle.latch_epoch_delegated(p_pid bigint, p_index_group int) RETURNS void
-LANGUAGE plpgsql VOLATILE {delegated} AS $$
+LANGUAGE plpgsql VOLATILE {delegated} SET lock_timeout = '8s' AS $$
 BEGIN
     PERFORM mantle.raise_fault(mantle.latch_epoch(p_index_group, true));
 END $$;
@@ -22,7 +22,7 @@ END $$;
 
 --- index: Raises an index group's epoch if it is the expected one; NULL if it is not
 CREATE FUNCTION mantle.raise_epoch(p_index_group int, p_expected bigint, p_cluster_id text) RETURNS bigint
-LANGUAGE plpgsql VOLATILE {as_owner} AS $$
+LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '8s' AS $$
 DECLARE
     v_epoch bigint;
     v_timeline int := ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int;

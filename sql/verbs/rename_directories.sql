@@ -2,7 +2,7 @@
 -- Each is prepared alone; see rename_objects.sql. A call is for one index group, whose epoch is latched with them.
 CREATE FUNCTION mantle.rename_directory({rename_directory.signature}, p_proof bytea[] DEFAULT NULL)
 RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn)
-LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '2s' AS $$
+LANGUAGE plpgsql VOLATILE {as_change} AS $$
 DECLARE
     r record;
     v_victim bigint;

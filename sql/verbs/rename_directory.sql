@@ -119,4 +119,4 @@ END $$;
 CREATE FUNCTION mantle.rename_directory(
     {rename_directory.signature_of_one}, p_proof bytea DEFAULT NULL,
     OUT code text, OUT id bigint, OUT version bigint, OUT replayed boolean, OUT flush_lsn pg_lsn)
-LANGUAGE c VOLATILE {as_owner} SET lock_timeout = '2s' AS 'MODULE_PATHNAME', 'mantle_rename_directory';
+LANGUAGE c VOLATILE {as_change} AS 'MODULE_PATHNAME', 'mantle_rename_directory';

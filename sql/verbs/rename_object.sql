@@ -3,7 +3,7 @@
 CREATE FUNCTION mantle.rename_object(
     {rename_object.signature_of_one},
     OUT code text, OUT id bigint, OUT replayed boolean, OUT flush_lsn pg_lsn, OUT old_locator text)
-LANGUAGE plpgsql VOLATILE {as_owner} AS $$
+LANGUAGE plpgsql VOLATILE {as_change} AS $$
 #variable_conflict use_column
 DECLARE
     s mantle.place_state;

@@ -19,7 +19,7 @@ END $$;
 --- gateway: Renames objects, in the order given: one may be moved by several elements
 CREATE FUNCTION mantle.rename_object({rename_object.signature})
 RETURNS TABLE (ord int, code text, id bigint, replayed boolean, flush_lsn pg_lsn, old_locator text)
-LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '2s' AS $$
+LANGUAGE plpgsql VOLATILE {as_change} AS $$
 DECLARE
     r record;
     v_placements bigint := mantle.placements();

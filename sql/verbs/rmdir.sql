@@ -91,4 +91,4 @@ END $$;
 --- gateway: Removes empty directories. {not_found} if it does not exist, {directory_removed} if another one has its
 --- name, {not_empty} if it has entries
 CREATE FUNCTION mantle.rmdir({rmdir.signature}) RETURNS TABLE (ord int, {rmdir.answer})
-LANGUAGE c VOLATILE {as_owner} SET lock_timeout = '2s' AS 'MODULE_PATHNAME', 'mantle_rmdir';
+LANGUAGE c VOLATILE {as_change} AS 'MODULE_PATHNAME', 'mantle_rmdir';

@@ -76,7 +76,7 @@ END $$;
 -- Changes of a directory's entries hold its latch shared, so a new permission waits for those that were allowed by the old
 -- one, but not for long (P11).
 CREATE FUNCTION mantle.latch_attributes(p_pid bigint[], p_name text[], p_exclusive bigint[]) RETURNS void
-LANGUAGE plpgsql VOLATILE SET lock_timeout = '2s' AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     PERFORM mantle.latch_across_nodes(p_pid, p_name, p_exclusive, NULL);
 END $$;
@@ -98,7 +98,7 @@ END $$;
 -- attribute record (P56). These may be on two nodes.
 CREATE FUNCTION mantle.set_attributes({set_attributes.signature})
 RETURNS TABLE (ord int, {set_attributes.answer})
-LANGUAGE plpgsql VOLATILE {as_owner} AS $$
+LANGUAGE plpgsql VOLATILE {as_change} AS $$
 DECLARE
     v_fault text;
     e record;

@@ -1,7 +1,7 @@
 --- gateway: Changes the mode bits that nothing new in a namespace gets, for its owner or uid 0; existing entries keep theirs
 -- On Citus a session may make entries by the umask before for a second.
 CREATE FUNCTION mantle.set_umask(p_principal int, p_name text, p_umask int, OUT code text)
-LANGUAGE plpgsql VOLATILE {as_owner} AS $$
+LANGUAGE plpgsql VOLATILE {as_change} AS $$
 DECLARE v_owner int := (SELECT n.owner FROM mantle.namespaces n WHERE n.name = p_name FOR UPDATE);
 BEGIN
     PERFORM mantle.raise_fault(mantle.mutation_fault_code());

@@ -46,6 +46,9 @@ UNPROVOKED = {
     "MantleIndexReplicaDoesNotServe": "a replica that starts serves within the seconds that a fault lasts",
     "MantleIndexEpochsDiffer": "a replica that lacks a rebuild gets it with the log or a snapshot",
     "MantleGatewayRefusesLookups": "the load has too few lookups that miss the index",
+    "MantleSlotCannotBeMade": "Patroni makes the slot of its own accord; tests/e2e/test_held_up.py has the fault",
+    "PostgreSQLIsHeldUp": "a transaction is old after minutes; tests/e2e/test_held_up.py has one that counts sooner",
+    "PostgreSQLRunsOut": "it would take the load's connections; tests/e2e/test_held_up.py uses up what nobody needs",
 }
 
 

@@ -16,7 +16,8 @@ def test_the_table_keeps_its_rules_and_tells_the_truth() -> None:
     [("patroni", "ttl_s", 10), ("patroni", "loop_wait_s", 15), ("patroni", "loop_wait_s", 1),
      ("etcd", "election_timeout_ms", 3000), ("indexnode", "election_timeout_ms", 200),
      ("compiled", "epoch_lease_s", 20), ("client", "retry_s", 30), ("haproxy", "fall", 40),
-     ("pgbouncer", "query_wait_timeout_s", 1), ("indexnode", "lock_ms_max", 1000)],
+     ("pgbouncer", "query_wait_timeout_s", 1), ("indexnode", "lock_ms_max", 1000),
+     ("gateway", "answer_wait_ms", 30_000), ("gateway", "answer_wait_ms", 6_000)],
 )  # fmt: skip
 def test_a_broken_relation_is_seen(section: str, name: str, value: int) -> None:
     broken = copy.deepcopy(times.read())

@@ -1,10 +1,11 @@
-"""A removal of a directory waits for writers in it for at most 2 s. Then it has done nothing, and may be retried (P11).
-The failpoints of the other suites lift that bound.
+"""A removal of a directory waits for writers in it for at most 2 s, and so does any change for somebody's lock on a
+table. Then it has done nothing, and may be retried (P11, P18). The failpoints of the other suites lift that bound.
 """
 
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -75,3 +76,55 @@ def expected_after(tree: Tree, *ops: Op) -> Tree:
     for op in ops:
         assert tree.apply(op).code is None
     return tree
+
+
+def test_no_change_waits_for_a_lock_for_long(target):
+    """As behind an ALTER TABLE that waits for something itself. mkdir and put_object in both of their paths."""
+    with target.connect() as watcher, target.connect() as holder:
+        ns = verbs.create_namespace(watcher, "bounds-locked")
+        ids = iter(range(verbs.allocate_ids(watcher, 40), 2**63))
+        made = {name: Op("mkdir", ns, name, next(ids)) for name in ("empty/", "moved/", "tree/", "attributes/")}
+        made["implicit/"] = Op("mkdir", ns, "implicit/", next(ids), explicit=False)
+        made |= {
+            name: Op("put_object", ns, name, next(ids), size=1) for name in ("deleted", "renamed", "written", "changed")
+        }
+        for op in made.values():
+            assert verbs.call_one(watcher, ns, op, Key(uuid.uuid4())).code is None
+        before = state.read_tree(watcher, ns)
+        id = lambda name: made[name].id
+        ops = [
+            Op("mkdir", ns, "new/", next(ids)),
+            Op("mkdir", ns, "implicit/", next(ids)),
+            Op("put_object", ns, "new-object", next(ids), size=1),
+            Op("put_object", ns, "written", next(ids), size=2),
+            Op("delete_object", ns, "deleted"),
+            Op("set_attributes", ns, "changed", id("changed"), mode=0o600),
+            Op("set_attributes", ns, "attributes/", id("attributes/"), mode=0o700),
+            Op("rename_object", ns, "renamed", dst_pid=ns, dst_name="renamed-new"),
+            Op("rename_directory", ns, "moved/", id("moved/"), dst_pid=ns, dst_name="moved-new/"),
+            Op("rmdir", ns, "empty/", id("empty/")),
+            Op("remove_tree", ns, "tree/", id("tree/")),
+        ]
+        keys = [Key(uuid.uuid4()) for _ in ops]
+        sessions = [target.connect() for _ in range(len(ops) + 2)]
+        calls = [
+            partial(verbs.call_one, session, ns, op, key) for session, op, key in zip(sessions, ops, keys, strict=False)
+        ]
+        root = next(ids)
+        calls.append(
+            partial(verbs.tried, partial(verbs.make_namespace, sessions[-2], "bounds-2", root, Key(uuid.uuid4())))
+        )
+        calls.append(
+            partial(verbs.tried, partial(verbs.delete_namespace, sessions[-1], "bounds-locked", Key(uuid.uuid4())))
+        )
+        with ThreadPoolExecutor(len(calls)) as pool:
+            holder.execute("BEGIN")
+            holder.execute("LOCK TABLE mantle.meta IN ACCESS EXCLUSIVE MODE")
+            try:
+                answers = [future.result(LATE_S) for future in [pool.submit(timed, call) for call in calls]]
+            finally:
+                holder.execute("ROLLBACK")
+        for call, (answer, took) in zip(calls, answers, strict=True):
+            assert (answer.code, BOUND_S <= took < LATE_S) == ("55P03", True), (call, answer, took)
+        assert state.differences(watcher, ns, before) == [], "nothing is done"
+        assert [call().code for call in calls[: len(ops)]] == [None] * len(ops), "again, when nobody holds it"

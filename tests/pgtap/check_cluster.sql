@@ -1,11 +1,11 @@
 -- The problems that check_cluster derives from a node's facts; this needs no cluster.
 \ir setup.psql
 BEGIN;
-SELECT plan(50);
+SELECT plan(51);
 SELECT ARRAY['mantle_index_1'] AS slots \gset
 -- The facts of a node without problems.
 SELECT mantle.node_facts()
-    || '{"version": "1", "worker": [], "wal_level": "logical", "prepared": 64, "locks": 1024, "commit": "on",
+    || '{"version": "1", "worker": [], "server": [], "wal_level": "logical", "prepared": 64, "locks": 1024, "commit": "on",
     "synchronous": true, "followed": true, "standby": true, "managed": true, "primary": true, "wal_keep": "8GB",
     "publication": true, "emit_is_public": false, "slots": {"mantle_index_1": "reserved"}, "unread_slots": [],
     "other_slots": {"mantle_index_2": "other"}, "blind_owner": null, "settings": [], "index_replicas": [],
@@ -21,6 +21,7 @@ SELECT is((SELECT array_agg(k ORDER BY k) FROM jsonb_object_keys(:'sound'::jsonb
 SELECT is(pg_temp.problems(:'sound'::jsonb || w.said), w.problem, w.problem || ': ' || w.said)
   FROM (VALUES ('{"version": null}'::jsonb, 'extension'), ('{"version": "0"}', 'version'),
       ('{"worker": ["none runs", "a step fails"]}', 'worker worker'),
+      ('{"server": [{"problem": "slots", "culprit": "max_replication_slots", "detail": "all are in use"}]}', 'slots'),
                ('{"wal_level": "replica"}', 'wal_level'), ('{"prepared": 0}', 'max_prepared_transactions'),
                    ('{"locks": 64}', 'max_locks_per_transaction'),
                ('{"wal_keep": "-1"}', 'max_slot_wal_keep_size'), ('{"publication": false}', 'publication'),

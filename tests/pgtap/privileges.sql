@@ -27,10 +27,12 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
     ('mantle_gateway mantle_index',
      'index_group'),
     ('mantle_index',
-     'abort_rename advance_move all_assignment_changes assignments index_namespaces index_sources prepare_key
+     'abort_rename advance_move all_assignment_changes assignments index_namespaces index_sources open_transactions prepare_key
      raise_epoch report_index_replicas trash_namespaces'),
     ('mantle_index mantle_monitor',
      'standby_flush'),
+    ('mantle_gateway mantle_index mantle_monitor',
+     'server_problems'),
     ('mantle_monitor',
      'backlogs_now check_cluster delta_backlog_now namespace_groups worker_steps_now'),
     ('mantle_gateway mantle_monitor',
@@ -48,7 +50,7 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      create_index_group create_restore_point creation_fault delegate_functions delegated_functions
      delete_object_delegated delete_object_distributed delete_object_one delta_ts_base
      directory_name_fault directory_of_each_node distribute distributed_tables drop_index_group drop_index_slot emit
-     emit_directories empty_delegated empty_directories error_meaning first_entries grant_namespace
+     emit_directories empty_delegated empty_directories error_meaning exhaustion_problems first_entries grant_namespace
      grantable holds holds_key id_fault import_count import_directories_delegated import_insert import_insert_distributed
      import_lookup import_lookup_delegated import_lookup_distributed import_objects_delegated
      import_objects_distributed import_plan import_refusals import_screen insert_entry_delegated
@@ -69,9 +71,9 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      recorded_outcome rekey_requests removable_directories remove_directory remove_entry_delegated
      removal_fault removed_fault rename_directory_fallback rename_directory_fault rename_directory_move
      rename_index_slot replaced_metadata replacement_fault reported_index_replicas request_fault restore_after_upgrade
-     revoke_namespace rmdir_delegated rmdir_fallback rows_estimate run_maintenance service_roles
-     set_attributes_delegated
-     set_attributes_one shard_problems share_object_delegated stat_fallback trash_targets try_latch_delegated
+     revoke_namespace rmdir_delegated rmdir_fallback rows_estimate run_maintenance server_problems_beyond
+     service_roles set_attributes_delegated set_attributes_one shard_problems share_object_delegated slot_problems
+     stat_fallback trash_targets try_latch_delegated
      try_latch_exclusive try_latch_name try_latch_shared walk_down walk_tree worker_signs write_tombstone
      write_tombstone_delegated');
 SELECT set_eq($$

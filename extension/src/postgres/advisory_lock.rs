@@ -8,15 +8,24 @@ unsafe extern "C" {
 }
 
 /// Lowers `lock_timeout` until it is dropped; an error unwinds through `drop` too. It changes the variable itself,
-/// because the effect of `SET LOCAL` lasts until the transaction ends.
+/// because the effect of `SET LOCAL` lasts until the transaction ends, and a function's SET costs a call more.
 pub struct LockTimeoutLimit(i32);
 
 impl LockTimeoutLimit {
     pub fn set(limit_ms: i32) -> Self {
+        Self::change(|before| if before == 0 { limit_ms } else { before.min(limit_ms) })
+    }
+
+    /// Only where there is none.
+    pub fn set_if_none(limit_ms: i32) -> Self {
+        Self::change(|before| if before == 0 { limit_ms } else { before })
+    }
+
+    fn change(limit: impl FnOnce(i32) -> i32) -> Self {
         // SAFETY: a backend has one thread; the value is in the setting's range (0: no limit).
         unsafe {
             let before = pg_sys::LockTimeout;
-            pg_sys::LockTimeout = if before == 0 { limit_ms } else { before.min(limit_ms) };
+            pg_sys::LockTimeout = limit(before);
             Self(before)
         }
     }

@@ -82,7 +82,7 @@ fn latch_entries(pids: Array<i64>, names: Array<&str>, exclusive: default!(Optio
 
 /// Like `latch_entries`, for a batch. Several elements wait at most 2 s ([`BATCH_WAIT_MS`]) for each latch, then 55P03,
 /// so that one latch that is held for long does not delay the others: the caller then sends them singly (P12). A single
-/// element waits as long as `lock_timeout` allows. MT043, and no latch, if a directory is on another node.
+/// element waits as long as `lock_timeout` allows, which each verb sets. MT043, and no latch, if a directory is on another node.
 #[pg_extern(volatile)]
 fn latch_batch(pids: Array<i64>, names: Array<&str>) -> Fault {
     // Before any read of a catalog.

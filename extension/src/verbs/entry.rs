@@ -11,6 +11,7 @@ use pgrx::{pg_sys, prelude::*};
 
 use super::{elements::EntryArguments, fast_path::Made};
 use crate::postgres::{
+    advisory_lock::LockTimeoutLimit,
     call::{Arguments, call_step, nullable},
     function::{Done, answer_rows},
     row::value,
@@ -31,8 +32,13 @@ pub struct Verb {
     pub fast_path: fn(&Arguments) -> Option<Made>,
 }
 
+/// How long a verb waits for each lock before it gives up, which is before its commit (P18). As `{as_change}` says it in SQL,
+/// and the fallbacks say it for themselves.
+const LOCK_WAIT_MS: i32 = 2_000;
+
 impl Verb {
     pub fn run(&self, call: &Arguments) -> Done {
+        let _limit = LockTimeoutLimit::set_if_none(LOCK_WAIT_MS);
         let EntryArguments { verb, name, id, .. } = &self.arguments;
         let pids = call.raw(verb.pid.place());
         let fault = call_step(c"latch_batch", &[INT8S, TEXTS], &[pids, call.raw(name.place())]);

@@ -43,7 +43,10 @@ pub use self::{
     },
     failure::UploadError,
 };
-use crate::config::{Config, FILES};
+use crate::{
+    config::{Config, FILES},
+    waiting::unhurried,
+};
 
 /// All stores. A clone is the same stores.
 #[derive(Clone)]
@@ -149,8 +152,8 @@ impl DataStore {
     {
         let mut body = Body::new(stream, size_max, expected);
         match &self.0.new {
-            Kind::Files(files) => files.put(&mut body).await,
-            Kind::Bucket(bucket) => bucket.put(cluster, &mut body).await,
+            Kind::Files(files) => unhurried(files.put(&mut body)).await,
+            Kind::Bucket(bucket) => unhurried(bucket.put(cluster, &mut body)).await,
         }
     }
 
@@ -162,16 +165,16 @@ impl DataStore {
     /// Reads a range that is not empty; `None` when the bytes are gone. `internal` if they end before the range does.
     pub async fn get(&self, locator: &str, range: Range<u64>) -> Result<Option<Content>> {
         match self.place(locator)? {
-            Place::File(files, key) => files.get(&key, range).await,
-            Place::Bucket(bucket, key) => bucket.get(&key, range).await,
+            Place::File(files, key) => unhurried(files.get(&key, range)).await,
+            Place::Bucket(bucket, key) => unhurried(bucket.get(&key, range)).await,
         }
     }
 
     /// Removes bytes that no metadata names any more. If that fails, the sweeper removes them later.
     pub async fn delete(&self, locator: &str) {
         let removed = match self.place(locator) {
-            Ok(Place::File(files, key)) => files.delete(&key).await,
-            Ok(Place::Bucket(bucket, key)) => bucket.delete(&key).await,
+            Ok(Place::File(files, key)) => unhurried(files.delete(&key)).await,
+            Ok(Place::Bucket(bucket, key)) => unhurried(bucket.delete(&key)).await,
             Err(_) => return,
         };
         match removed {

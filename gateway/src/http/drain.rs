@@ -19,6 +19,8 @@ use hyper::body::{Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::{Sleep, sleep, timeout};
 
+use crate::waiting::{Pause, Waiting};
+
 /// Most bytes that are read in vain, and how long that may take.
 const BYTES_MAX: usize = 16 << 20;
 const TIME_MAX: Duration = Duration::from_secs(5);
@@ -32,8 +34,9 @@ pub struct BodyIdle;
 struct Lent {
     body: Option<Body>,
     idle: Duration,
-    /// Runs while a byte is awaited.
-    timer: Option<Pin<Box<Sleep>>>,
+    /// Runs while a byte is awaited; the request's own time stands still then.
+    timer: Option<(Pin<Box<Sleep>>, Pause)>,
+    waiting: Arc<Waiting>,
     rest: Rest,
 }
 
@@ -54,13 +57,13 @@ impl HttpBody for Lent {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         self.rest.0.lock().is_begun = true;
-        let Self { body, idle, timer, .. } = &mut *self;
+        let Self { body, idle, timer, waiting, .. } = &mut *self;
         let Some(body) = body else { return Poll::Ready(None) };
         if let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) {
             *timer = None;
             return Poll::Ready(frame);
         }
-        let timer = timer.get_or_insert_with(|| Box::pin(sleep(*idle)));
+        let (timer, _) = timer.get_or_insert_with(|| (Box::pin(sleep(*idle)), waiting.pause()));
         timer.as_mut().poll(cx).map(|()| Some(Err(axum::Error::new(BodyIdle))))
     }
 
@@ -81,15 +84,19 @@ impl Drop for Lent {
 
 /// Answers a request, and then deals with what the service has left of its body. A body that brings no byte for `idle` fails
 /// with [`BodyIdle`].
-pub async fn answer<Answer>(request: Request, idle: Duration, service: impl FnOnce(Request) -> Answer) -> Response<Body>
+pub async fn answer<Answer>(
+    request: Request,
+    idle: Duration,
+    waiting: &Arc<Waiting>,
+    service: impl FnOnce(Request) -> Answer,
+) -> Response<Body>
 where
     Answer: Future<Output = Response<Body>>,
 {
     let rest = Rest::default();
     let (version, waits) = (request.version(), request.headers().contains_key(header::EXPECT));
-    let lent = rest.clone();
-    let mut response =
-        service(request.map(|body| Body::new(Lent { body: Some(body), idle, timer: None, rest: lent }))).await;
+    let lend = |body| Lent { body: Some(body), idle, timer: None, waiting: waiting.clone(), rest: rest.clone() };
+    let mut response = service(request.map(|body| Body::new(lend(body)))).await;
     let Returned { body, is_begun } = std::mem::take(&mut *rest.0.lock());
     let Some(body) = body.filter(|body| !body.is_end_stream()) else { return response };
     let is_read = (is_begun || !waits) && timeout(TIME_MAX, read(body.into_data_stream())).await.unwrap_or(false);
@@ -132,6 +139,10 @@ mod tests {
 
     const IDLE: Duration = Duration::from_secs(60);
 
+    fn waiting() -> Arc<Waiting> {
+        Waiting::new(2 * IDLE)
+    }
+
     async fn refuse(request: Request) -> Response<Body> {
         drop(request);
         Response::new(Body::empty())
@@ -141,7 +152,7 @@ mod tests {
     async fn the_rest_is_read_within_bounds() {
         for (chunks, read_max, closes) in [(0, 0, false), (8, 8, false), (1000, 17, true)] {
             let (request, read) = request(chunks, false);
-            let response = answer(request, IDLE, refuse).await;
+            let response = answer(request, IDLE, &waiting(), refuse).await;
             assert_eq!(*read.lock(), read_max);
             assert_eq!(response.headers().contains_key(header::CONNECTION), closes, "{chunks}");
         }
@@ -150,7 +161,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_waits_is_not_invited() {
         let (request, read) = request(8, true);
-        let response = answer(request, IDLE, refuse).await;
+        let response = answer(request, IDLE, &waiting(), refuse).await;
         assert_eq!((*read.lock(), &response.headers()[header::CONNECTION]), (0, &HeaderValue::from_static("close")));
     }
 
@@ -161,7 +172,9 @@ mod tests {
             let error = request.into_body().into_data_stream().next().await.unwrap().unwrap_err();
             Response::new(Body::from(error.to_string()))
         };
-        let response = answer(request, IDLE, read).await;
+        // The time of the request is shorter, and stands still.
+        let waiting = Waiting::new(IDLE / 2);
+        let response = waiting.answer(answer(request, IDLE, &waiting, read)).await.unwrap();
         let text = axum::body::to_bytes(response.into_body(), 1000).await.unwrap();
         assert_eq!(text, BodyIdle.to_string());
     }

@@ -39,7 +39,7 @@ use self::{
     problem::Failure,
     request_context::RequestContext,
 };
-use crate::{app::Gateway, auth::Credentials, config::Config, ops::sweep};
+use crate::{app::Gateway, auth::Credentials, config::Config, ops::sweep, waiting::Waiting};
 
 pub(crate) struct App {
     pub(crate) gateway: Arc<Gateway>,
@@ -51,6 +51,7 @@ struct Services {
     hosts: Arc<Hosts>,
     region: Arc<str>,
     body_idle: Duration,
+    answer_wait: Duration,
     rest: Router,
     s3: S3Service,
 }
@@ -88,14 +89,15 @@ pub async fn serve(config: &Config, stop: impl Future<Output = ()> + Send + 'sta
     Ok(())
 }
 
-/// Keeps the lease, watches grants and background workers, and sweeps, until the result is dropped.
+/// Keeps the lease, watches grants, background workers and servers, and sweeps, until the result is dropped.
 fn spawn_background_tasks(gateway: &Arc<Gateway>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    let [lease, grants, workers, sweeper, certificates] = [(); 5].map(|()| gateway.clone());
+    let [lease, grants, workers, servers, sweeper, certificates] = [(); 6].map(|()| gateway.clone());
     tasks.spawn(async move { certificates.watch_certificates().await });
     tasks.spawn(async move { lease.index.keep_lease().await });
     tasks.spawn(async move { grants.store.watch_emit_grants().await });
     tasks.spawn(async move { workers.store.watch_workers().await });
+    tasks.spawn(async move { servers.store.watch_servers().await });
     tasks.spawn(sweep::run(sweeper));
     tasks
 }
@@ -106,33 +108,43 @@ fn router(config: &Config, gateway: Arc<Gateway>, credentials: Arc<Credentials>)
     let rest = rest::router(app.clone());
     let s3 = s3::service(&app, config, hosts.clone(), rest.clone());
     let body_idle = Duration::from_millis(config.limits.body_idle_ms);
-    let services = Services { hosts, region: config.region.as_str().into(), body_idle, rest, s3 };
+    let answer_wait = Duration::from_millis(config.limits.answer_wait_ms);
+    let services = Services { hosts, region: config.region.as_str().into(), body_idle, answer_wait, rest, s3 };
     Ok(Router::new().fallback(dispatch).with_state(services))
 }
 
 async fn dispatch(State(services): State<Services>, request: Request) -> Response<Body> {
     let context = RequestContext::begin(request.headers());
     let span = context.span(request.method().as_str(), request.headers());
-    let idle = services.body_idle;
-    drain::answer(request, idle, |request| answer(services, context, request)).instrument(span).await
+    let (idle, waiting) = (services.body_idle, Waiting::new(services.answer_wait));
+    let service = |request| answer(services, context, waiting.clone(), request);
+    drain::answer(request, idle, &waiting, service).instrument(span).await
 }
 
-async fn answer(services: Services, context: RequestContext, mut request: Request) -> Response<Body> {
+async fn answer(
+    services: Services,
+    context: RequestContext,
+    waiting: Arc<Waiting>,
+    mut request: Request,
+) -> Response<Body> {
     request.extensions_mut().insert(context.clone());
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let style = services.hosts.style_of(request.uri(), request.headers());
     // Where the host's name has the bucket, the path is a key.
     let in_host = matches!(style, Ok(Style::Virtual(_)));
     let is_native = !in_host && is_native(&path);
-    let response = match style {
-        Err(refusal) if is_native => Failure(refusal).into_response(),
-        Err(refusal) => s3::refused(&refusal, context.id()),
-        Ok(_) if is_native && !s3::is_signed(&request) => native(&services.rest, request).await,
+    let answered = match style {
+        Err(refusal) => Err(refusal),
+        Ok(_) if is_native && !s3::is_signed(&request) => waiting.answer(native(&services.rest, request)).await,
         Ok(style) => {
             request.extensions_mut().insert(style);
-            s3(&services, &context, request).await
+            waiting.answer(s3(&services, &context, request)).await
         }
     };
+    let response = answered.unwrap_or_else(|refusal| match is_native {
+        true => Failure(refusal).into_response(),
+        false => s3::refused(&refusal, context.id()),
+    });
     let mut response = match response.extensions().get::<Failure>() {
         Some(Failure(error)) => problem::response(error, context.id()),
         None => response,

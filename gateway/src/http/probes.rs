@@ -73,7 +73,7 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
     Router::new()
         .route("/livez", get(|| async { text("text/plain", "live\n") }))
         .route("/readyz", get(answer_ready))
-        .route("/metrics", get(|| async { metrics() }))
+        .route("/metrics", get(answer_metrics))
         .with_state(gateway)
 }
 
@@ -81,12 +81,14 @@ async fn answer_ready(State(gateway): State<Arc<Gateway>>) -> Response {
     ready(&gateway).await.unwrap_or_else(|error| problem::response(&error, Uuid::now_v7()).into_response())
 }
 
-/// Readiness: the database answers, no role may forge its change stream, and a replica of the index answers.
+/// Readiness: the database answers, no role may forge its change stream, and a replica of the index answers. Answers within
+/// seconds, whatever holds the calls of clients.
 async fn ready(gateway: &Gateway) -> Result<Response> {
-    let (database, grants, index) =
-        futures::join!(gateway.store.ping(), gateway.store.emit_grants(), gateway.index.is_ready());
+    let (database, index) = futures::join!(gateway.store.ping(), gateway.index.is_ready());
     database?;
-    let grants = grants?;
+    let Some(grants) = gateway.store.emit_grants() else {
+        return Err(Error::new(ErrorCode::DatabaseUnavailable, "it is not known yet who may write the change stream"));
+    };
     if !grants.is_empty() {
         let roles = grants.join(", ");
         let detail =
@@ -99,9 +101,9 @@ async fn ready(gateway: &Gateway) -> Result<Response> {
     Ok(text("text/plain", "ready\n"))
 }
 
-fn metrics() -> Response {
+async fn answer_metrics(State(gateway): State<Arc<Gateway>>) -> Response {
     let page = METRICS.get().map(PrometheusHandle::render).unwrap_or_default();
-    text("text/plain; version=0.0.4", page)
+    text("text/plain; version=0.0.4", page + &gateway.store.render_server_problems())
 }
 
 fn text(content_type: &'static str, body: impl IntoResponse) -> Response {

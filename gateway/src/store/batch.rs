@@ -7,6 +7,9 @@
 //!
 //! A batch is one transaction, so a fault of the call belongs to no element. The elements are then sent singly (P12).
 //! They keep their request ids, which makes this harmless if the batch committed after all.
+//!
+//! An element is sent only while somebody waits for its answer: neither has the client gone, nor was it told that the answer is
+//! late (P44).
 
 use std::{collections::HashSet, future::Future, sync::Arc, time::Duration};
 
@@ -20,6 +23,7 @@ use tracing::Instrument;
 use uuid::Uuid;
 
 use super::pause;
+use crate::{disconnect::departed, waiting::Waiting};
 
 /// Histogram of the elements per batch, by statement.
 pub const BATCH_ELEMENTS: &str = "mantle_gateway_batch_elements";
@@ -68,9 +72,25 @@ pub struct Bounds {
 struct Job<C: Calls> {
     element: C::Element,
     reply: oneshot::Sender<Result<C::Answer>>,
+    /// The element's request.
+    waiting: Option<Arc<Waiting>>,
 }
 
 impl<C: Calls> Job<C> {
+    /// Notes that the element is sent; `None`, and an answer, if nobody waits for it.
+    fn begin_sending(self) -> Option<Self> {
+        if self.waiting.as_ref().is_none_or(|waiting| waiting.begin_sending()) {
+            return Some(self);
+        }
+        self.answer(Err(departed()));
+        None
+    }
+
+    /// The element was not sent, or was rolled back.
+    fn note_undone(&self) {
+        self.waiting.as_ref().inspect(|waiting| waiting.note_undone());
+    }
+
     fn answer(self, answer: Result<C::Answer>) {
         // The caller may have gone; ignore the send error.
         let _ = self.reply.send(answer);
@@ -110,7 +130,7 @@ impl<C: Calls> Batcher<C> {
         };
         let (reply, answer) = oneshot::channel();
         waiting_calls(C::NAME).increment(1.0);
-        if jobs.send(Job { element, reply }).is_err() {
+        if jobs.send(Job { element, reply, waiting: Waiting::current() }).is_err() {
             waiting_calls(C::NAME).decrement(1.0);
             return Err(ErrorCode::DatabaseUnavailable.into());
         }
@@ -152,10 +172,11 @@ impl<C: Calls> Queue<C> {
         let before = taken.len();
         taken.retain(|job| !job.reply.is_closed());
         let mut requests = HashSet::with_capacity(taken.len());
-        let (batch, repeats) = taken.into_iter().partition(|job| requests.insert(C::request(&job.element)));
+        let (batch, repeats): (Vec<_>, _) =
+            taken.into_iter().partition(|job| requests.insert(C::request(&job.element)));
         self.held = repeats;
         waiting_calls(C::NAME).decrement((before - self.held.len()) as f64);
-        batch
+        batch.into_iter().filter_map(Job::begin_sending).collect()
     }
 }
 
@@ -180,17 +201,26 @@ async fn run<C: Calls>(calls: Arc<C>, bounds: Bounds, mut queue: Queue<C>) {
 async fn carry_out<C: Calls>(calls: Arc<C>, permits: Arc<Semaphore>, permit: OwnedSemaphorePermit, batch: Vec<Job<C>>) {
     if batch.len() == 1 {
         for job in batch {
-            let answer = calls.alone(&job.element, false).await;
-            job.answer(answer);
+            alone(&*calls, job, false).await;
         }
         return;
     }
     let elements: Vec<&C::Element> = batch.iter().map(|job| &job.element).collect();
     match calls.together(&elements).await {
         Ok(answers) => batch.into_iter().zip(answers).for_each(|(job, answer)| job.answer(answer)),
-        Err(Failure::ForAll(error)) => batch.into_iter().for_each(|job| job.answer(Err(error.clone()))),
+        Err(Failure::ForAll(error)) => {
+            for job in batch {
+                if error.code() != ErrorCode::UnknownOutcome {
+                    job.note_undone();
+                }
+                job.answer(Err(error.clone()));
+            }
+        }
         Err(Failure::Singly { lost }) => {
             drop(permit);
+            if !lost {
+                batch.iter().for_each(Job::note_undone);
+            }
             pause(0).await;
             for job in batch {
                 tokio::spawn(single(calls.clone(), permits.clone(), job, lost));
@@ -204,7 +234,19 @@ async fn carry_out<C: Calls>(calls: Arc<C>, permits: Arc<Semaphore>, permit: Own
 async fn single<C: Calls>(calls: Arc<C>, permits: Arc<Semaphore>, job: Job<C>, lost: bool) {
     // Never fails: nothing closes the semaphore.
     let _permit = permits.acquire_owned().await;
+    // What may have been carried out is asked for in any case.
+    if let Some(job) = if lost { Some(job) } else { job.begin_sending() } {
+        alone(&*calls, job, lost).await;
+    }
+}
+
+/// Sends an element, of which it is noted that it is sent.
+async fn alone<C: Calls>(calls: &C, job: Job<C>, lost: bool) {
     let answer = calls.alone(&job.element, lost).await;
+    // An error says that nothing was changed, or that it is not known.
+    if !lost && answer.as_ref().is_err_and(|error| error.code() != ErrorCode::UnknownOutcome) {
+        job.note_undone();
+    }
     job.answer(answer);
 }
 

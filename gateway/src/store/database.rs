@@ -9,11 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use deadpool_postgres::{Pool, PoolError};
+use deadpool_postgres::{Object, Pool, PoolError};
 use mantle_telemetry::step;
 use mantle_tls::PostgresConnector;
 use mantle_types::{ErrorCode, Result};
 use rand::Rng;
+use tokio::time::timeout;
 use tokio_postgres::{
     Row,
     types::{ToSql, Type},
@@ -25,7 +26,11 @@ use super::{
     pool::{self, UnconfirmedCommits},
     sql::{self, Statement},
 };
-use crate::{config::Postgres, disconnect::check_client_waits};
+use crate::{
+    config::Postgres,
+    disconnect::{check_client_waits, departed},
+    waiting::Waiting,
+};
 
 /// How often a statement is sent again after a conflict.
 const CONFLICT_RETRIES_MAX: u32 = 6;
@@ -37,10 +42,21 @@ const RETRY_PAUSE: Duration = Duration::from_millis(5);
 /// A parameter of a statement.
 pub type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
+/// How long a statement may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Waits {
+    /// For a connection of the pool.
+    pub connection: Duration,
+    /// For the answer to a read, whose session ends then; and for all attempts of a change, which are never cancelled: no
+    /// further one begins that may end later.
+    pub answer: Duration,
+}
+
 /// One node's connections. A clone shares them.
 #[derive(Clone)]
 pub struct Database {
     pool: Pool,
+    answer_wait: Duration,
     unconfirmed: UnconfirmedCommits,
     /// Set when a statement reaches no primary.
     suspect: Arc<AtomicBool>,
@@ -60,11 +76,11 @@ impl Database {
         config: &Postgres,
         tls: &PostgresConnector,
         named: (&str, bool),
-        wait: Duration,
+        waits: Waits,
         suspect: Arc<AtomicBool>,
     ) -> anyhow::Result<Self> {
-        let (pool, unconfirmed) = pool::build(config, tls, named, wait)?;
-        Ok(Self { pool, unconfirmed, suspect })
+        let (pool, unconfirmed) = pool::build(config, tls, named, waits.connection)?;
+        Ok(Self { pool, answer_wait: waits.answer, unconfirmed, suspect })
     }
 
     /// Sends a statement, with a bounded number of retries. `lost`: it was sent before, over a connection that broke.
@@ -73,14 +89,19 @@ impl Database {
         if statement.mutates && !lost {
             check_client_waits()?;
         }
+        let waiting = Waiting::current().filter(|_| statement.mutates);
+        let begun = Instant::now();
         for attempt in 0.. {
-            let fault = match self.query_once(statement, params).await {
+            let sent = Instant::now();
+            let fault = match self.send_counted(statement, params, waiting.as_deref(), lost).await {
                 Ok(rows) => return Ok(rows),
                 Err(fault) => fault,
             };
+            // What waited for a lock may do so again, as long.
+            let is_time_left = begun.elapsed() + 2 * sent.elapsed() < self.answer_wait;
             let again = match fault {
-                Fault::Conflict(_) => attempt < CONFLICT_RETRIES_MAX,
-                Fault::Lost(_) => attempt < LOST_RETRIES_MAX,
+                Fault::Conflict(_) => attempt < CONFLICT_RETRIES_MAX && is_time_left,
+                Fault::Lost(_) => attempt < LOST_RETRIES_MAX && is_time_left,
                 _ => false,
             };
             lost |= matches!(fault, Fault::Lost(_));
@@ -102,6 +123,26 @@ impl Database {
         one(statement, self.query(statement, params, false).await?)
     }
 
+    /// Sends a statement of the request `waiting` once, and notes there whether a change was sent. `lost`: it was sent before.
+    async fn send_counted(
+        &self,
+        statement: &'static Statement,
+        params: &[Param<'_>],
+        waiting: Option<&Waiting>,
+        lost: bool,
+    ) -> Result<Vec<Row>, Fault> {
+        let Some(waiting) = waiting else { return self.query_once(statement, params).await };
+        let is_counted = waiting.begin_sending();
+        if !is_counted && !lost {
+            return Err(Fault::Mantle(departed().code()));
+        }
+        let answer = self.query_once(statement, params).await;
+        if is_counted && answer.as_ref().is_err_and(Fault::is_undone) {
+            waiting.note_undone();
+        }
+        answer
+    }
+
     /// Sends a statement once.
     pub async fn query_once(&self, statement: &'static Statement, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
         let span =
@@ -118,15 +159,46 @@ impl Database {
             PoolError::Backend(cause) => Fault::Unavailable(fault::describe(&cause)),
             other => Fault::Unavailable(other.to_string()),
         })?;
+        let client = InUse(Some(client));
         let unconfirmed = self.unconfirmed.count();
         let started = Instant::now();
-        let answer = client.query_typed(statement.text, params).await;
+        let answer = match statement.mutates {
+            true => Ok(client.query(statement, params).await),
+            false => timeout(self.answer_wait, client.query(statement, params)).await,
+        };
         seconds(statement.name).record(started.elapsed());
+        let Ok(answer) = answer else { return Err(Fault::Unavailable("no answer in time".to_owned())) };
+        client.put_back();
         let rows = answer.map_err(Fault::of)?;
         if statement.mutates && self.unconfirmed.count() != unconfirmed {
             return Err(Fault::Mantle(ErrorCode::UnknownOutcome));
         }
         Ok(rows)
+    }
+}
+
+/// A connection on which a statement runs; `None` once it is back in the pool. Dropped before the answer, it is closed: the next
+/// answer on it would be this one's. PostgreSQL then ends a read (`client_connection_check_interval`). No cancel request is sent:
+/// PgBouncer 1.18 ended itself at some of them ("bad client state").
+struct InUse(Option<Object>);
+
+impl InUse {
+    async fn query(&self, statement: &Statement, params: &[Param<'_>]) -> Result<Vec<Row>, tokio_postgres::Error> {
+        match &self.0 {
+            Some(client) => client.query_typed(statement.text, params).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn put_back(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        // Without its pool it ends with its session.
+        self.0.take().map(Object::take);
     }
 }
 

@@ -1,20 +1,19 @@
 //! Finds the roles that may call `pg_logical_emit_message`, and so forge the change stream (P6). A restore, a new node
 //! or an administrator may grant it, so the gateway asks every node now and then, and is not ready while a role may.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use futures::future::join_all;
-use mantle_types::Result;
+use mantle_types::{ErrorCode, Result};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::{Store, nodes::Node, rows, sql};
 
-/// How long an answer counts.
-const AGE_MAX: Duration = Duration::from_secs(10);
+/// How often the nodes are asked.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// How soon they are asked again where that failed.
+const RETRY: Duration = Duration::from_secs(1);
 /// A node that does not answer in this time keeps its last answer.
 const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Gauge of the roles that have the grant, over all nodes.
@@ -26,26 +25,25 @@ pub struct EmitGrants(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
-    asked: Option<Instant>,
+    is_asked: bool,
     by_node: BTreeMap<String, Vec<String>>,
 }
 
 impl Store {
-    /// Roles that may forge the change stream, each with its node, as of at most a few seconds ago.
-    pub async fn emit_grants(&self) -> Result<Vec<String>> {
-        if self.emit_grants.0.lock().asked.is_none_or(|asked| asked.elapsed() >= AGE_MAX) {
-            self.read_emit_grants().await?;
-        }
-        Ok(self.emit_grants.0.lock().list())
+    /// Roles that may forge the change stream, each with its node, as of some seconds ago; `None` until they were read. Asks
+    /// nobody, so that a probe answers at once.
+    pub fn emit_grants(&self) -> Option<Vec<String>> {
+        let known = self.emit_grants.0.lock();
+        known.is_asked.then(|| known.list())
     }
 
-    /// Reads the grants for ever, so that metrics and log show them even when no probe asks for readiness.
+    /// Reads the grants for ever.
     pub async fn watch_emit_grants(&self) {
         metrics::gauge!(GRANTS_GAUGE).set(0.0);
         loop {
             // Requests that need the database report the failure.
-            let _ = self.emit_grants().await;
-            tokio::time::sleep(AGE_MAX).await;
+            let asked = self.read_emit_grants().await;
+            tokio::time::sleep(if asked.is_ok() { INTERVAL } else { RETRY }).await;
         }
     }
 
@@ -63,7 +61,7 @@ impl Store {
             by_node.extend(roles.map(|roles| (name, roles)));
         }
         let before = known.list();
-        *known = Known { asked: Some(Instant::now()), by_node };
+        *known = Known { is_asked: known.is_asked || !by_node.is_empty(), by_node };
         let now = known.list();
         metrics::gauge!(GRANTS_GAUGE).set(now.len() as f64);
         if now != before {
@@ -72,7 +70,7 @@ impl Store {
                 false => tracing::warn!(roles = now.join(", "), "roles may call pg_logical_emit_message: revoke it"),
             }
         }
-        Ok(())
+        if known.is_asked { Ok(()) } else { Err(ErrorCode::DatabaseUnavailable.into()) }
     }
 }
 

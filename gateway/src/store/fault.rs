@@ -114,6 +114,15 @@ impl Fault {
         }
     }
 
+    /// Whether a change surely has not happened.
+    pub fn is_undone(&self) -> bool {
+        match self {
+            Self::Mantle(code) => *code != ErrorCode::UnknownOutcome,
+            Self::Conflict(_) | Self::Unavailable(_) => true,
+            Self::Lost(_) | Self::Unexpected(_) => false,
+        }
+    }
+
     /// The client's error. The cause goes to the log.
     pub fn into_error(self, statement: &'static str, mutates: bool) -> Error {
         use ErrorCode::{InvalidId, WeakCommit, WrongIsolation};

@@ -28,6 +28,7 @@ mod record;
 mod renames;
 mod resolution;
 mod rows;
+mod server_problems;
 mod shards;
 mod sql;
 mod uploads;
@@ -36,12 +37,13 @@ mod worker_problems;
 use std::{sync::Arc, time::Duration};
 
 use mantle_tls::PostgresConnector;
-use mantle_types::{ErrorCode, NamespaceId, PartitionId, RequestKey, Result};
+use mantle_types::{Error, ErrorCode, NamespaceId, PartitionId, RequestKey, Result};
+use tokio::time::timeout;
 use tokio_postgres::{Row, types::Type};
 
 pub use self::{
     batch::BATCH_ELEMENTS,
-    database::pause,
+    database::{Waits, pause},
     directories::{NewDirectory, Pruned, Rmdir, SetAttributes},
     metadata::Metadata,
     namespaces::{Assignment, Namespace, no_namespace},
@@ -59,7 +61,7 @@ pub use self::{
 };
 use self::{
     coalesced_reads::CoalescedReads,
-    database::Param,
+    database::{Database, Param},
     emit_grants::EmitGrants,
     entries::Entries,
     mutation::{MOVES_FOLLOWED_MAX, Mutations},
@@ -68,12 +70,15 @@ use self::{
     pages::Pages,
     paths::{Paths, bounds},
     renames::Renames,
+    server_problems::ServerProblems,
     sql::Statement,
 };
 use crate::config::Postgres;
 
 /// Most statements in flight that read which group serves a namespace.
 const ASSIGNMENTS_IN_FLIGHT_MAX: usize = 1;
+/// How long a probe waits for PostgreSQL.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The claim of a mutation to its request id: the principal, the namespace and the hash of the request (P19).
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +112,9 @@ pub struct Store {
     paths: Paths,
     assignments: CoalescedReads<ReadAssignments>,
     emit_grants: EmitGrants,
+    server_problems: ServerProblems,
+    /// For probes, which answer also while statements hold every connection of the pool.
+    probe: Database,
 }
 
 impl Store {
@@ -115,10 +123,13 @@ impl Store {
         config: &Postgres,
         tls: PostgresConnector,
         application_name: &str,
-        wait: Duration,
+        waits: Waits,
     ) -> anyhow::Result<Self> {
         database::begin_series();
-        let nodes = Arc::new(Nodes::new(config, tls, application_name, wait)?);
+        let of_probe = Postgres { pool_size: 1, ..config.clone() };
+        let probe_waits = Waits { connection: PROBE_TIMEOUT, answer: PROBE_TIMEOUT };
+        let probe = Database::new(&of_probe, &tls, (application_name, true), probe_waits, Arc::default())?;
+        let nodes = Arc::new(Nodes::new(config, tls, application_name, waits)?);
         Ok(Self {
             mkdir: Mutations::new(&nodes, config),
             rmdir: Mutations::new(&nodes, config),
@@ -131,6 +142,8 @@ impl Store {
             paths: Paths::new(&nodes, config.pool_size),
             assignments: CoalescedReads::new(ReadAssignments(nodes.clone()), bounds(ASSIGNMENTS_IN_FLIGHT_MAX)),
             emit_grants: EmitGrants::default(),
+            server_problems: ServerProblems::default(),
+            probe,
             nodes,
         })
     }
@@ -173,8 +186,12 @@ impl Store {
         database::one(statement, self.query_at(pid, statement, params).await?)
     }
 
+    /// Whether the configured node answers, within [`PROBE_TIMEOUT`]. Needs no connection of the pool.
     pub async fn ping(&self) -> Result<()> {
-        self.query_one(&sql::PING, &[]).await.map(drop)
+        let answer = timeout(PROBE_TIMEOUT, self.probe.query_one(&sql::PING, &[])).await;
+        answer
+            .unwrap_or_else(|_| Err(Error::new(ErrorCode::DatabaseUnavailable, "PostgreSQL does not answer")))
+            .map(drop)
     }
 
     /// A block of new ids, first and last.

@@ -17,7 +17,7 @@ use mantle_types::{ErrorCode, PartitionId, Result};
 use parking_lot::{Mutex, RwLock};
 
 use super::{
-    database::Database,
+    database::{Database, Waits},
     rows,
     shards::{Address, ShardMap},
     sql,
@@ -44,7 +44,7 @@ pub struct Nodes {
     config: Postgres,
     tls: PostgresConnector,
     application_name: String,
-    wait: Duration,
+    waits: Waits,
     /// The configured node.
     pub main: Node,
     known: RwLock<Option<Arc<Known>>>,
@@ -61,16 +61,16 @@ impl Nodes {
         config: &Postgres,
         tls: PostgresConnector,
         application_name: &str,
-        wait: Duration,
+        waits: Waits,
     ) -> anyhow::Result<Self> {
         let address = Address { host: config.host.clone(), port: config.port };
-        let database = Database::new(config, &tls, (application_name, true), wait, Arc::default())?;
+        let database = Database::new(config, &tls, (application_name, true), waits, Arc::default())?;
         Ok(Self {
             main: Node { address, database },
             config: config.clone(),
             tls,
             application_name: application_name.to_owned(),
-            wait,
+            waits,
             known: RwLock::new(None),
             reading: tokio::sync::Mutex::new(()),
             others: Mutex::new(HashMap::new()),
@@ -182,7 +182,7 @@ impl Nodes {
         }
         let config = Postgres { host: address.host.clone(), port: address.port, ..self.config.clone() };
         let named = (&*self.application_name, false);
-        let database = Database::new(&config, &self.tls, named, self.wait, self.suspect.clone());
+        let database = Database::new(&config, &self.tls, named, self.waits, self.suspect.clone());
         let database = database.map_err(|cause| {
             tracing::error!(host = address.host, port = address.port, %cause, "no pool for a node");
             ErrorCode::Internal

@@ -74,6 +74,13 @@ statements! {
     /// The node's number as a source (0 for a coordinator that is none), and what is wrong with its background worker.
     WORKER_PROBLEMS "worker_problems" read
         "SELECT coalesce(mantle.index_source(), 0) AS source, ARRAY(SELECT p FROM mantle.worker_problems() AS p) AS problems";
+    /// The node's number as above, and what holds its server up or is used up: kinds, culprits and details.
+    SERVER_PROBLEMS "server_problems" read
+        "SELECT coalesce(mantle.index_source(), 0) AS source, \
+                coalesce(pg_catalog.array_agg(p.problem ORDER BY p.problem, p.culprit, p.detail), '{}') AS problems, \
+                coalesce(pg_catalog.array_agg(p.culprit ORDER BY p.problem, p.culprit, p.detail), '{}') AS culprits, \
+                coalesce(pg_catalog.array_agg(p.detail ORDER BY p.problem, p.culprit, p.detail), '{}') AS details \
+         FROM mantle.server_problems() AS p";
     /// How far each path exists, and whether an object has the name where it ends early. No component has a slash.
     RESOLVE_PATHS "resolve_paths" read
         "SELECT r.ns, r.depth, r.id, r.parent_id, r.version, r.chain_owner, r.chain_grp, r.chain_mode, \

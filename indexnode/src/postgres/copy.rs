@@ -9,11 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use bytes::{Buf, Bytes};
 use futures::TryStreamExt;
 use mantle_types::{DirectoryId, NamespaceId, PartitionId, Permission, message::DirectoryRecord};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::timeout};
 use tokio_postgres::Client;
 
 use super::sql;
@@ -25,6 +25,10 @@ const CHUNK_RECORDS: usize = 4096;
 const CHUNK_BYTES: usize = 1 << 20;
 const RECORD_OVERHEAD_BYTES: usize = 40;
 const LOG_INTERVAL: Duration = Duration::from_secs(2);
+/// How long a short statement may take.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a copy may bring no row. On Citus the first comes when the coordinator has all of them.
+const ROW_TIMEOUT: Duration = Duration::from_secs(600);
 
 const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
 const COLUMNS: u16 = 7;
@@ -32,7 +36,7 @@ const COLUMNS: u16 = 7;
 /// Begins the transaction of a copy, under an exported snapshot if one is given.
 pub async fn begin(client: &Client, snapshot: Option<&str>) -> Result<()> {
     let begin = snapshot.map_or_else(|| sql::BEGIN_COPY.to_owned(), sql::begin_with_snapshot);
-    client.batch_execute(&begin).await.context("the slot's snapshot")
+    in_time(STATEMENT_TIMEOUT, client.batch_execute(&begin)).await.context("the slot's snapshot")
 }
 
 /// Sends the directories of some namespaces to `chunks`, and ends the transaction. Returns their number.
@@ -42,17 +46,18 @@ pub async fn copy_directories(
     chunks: mpsc::Sender<Vec<DirectoryRecord>>,
     progress: &RebuildProgress,
 ) -> Result<u64> {
-    let expected: i64 = client.query_one(sql::DIRECTORIES_EXPECTED, &[]).await.context("statistics")?.get(0);
+    let expected = in_time(STATEMENT_TIMEOUT, client.query_one(sql::DIRECTORIES_EXPECTED, &[])).await;
+    let expected: i64 = expected.context("statistics")?.get(0);
     progress.rows.store(0, Ordering::Relaxed);
     progress.rows_expected.store(expected.unsigned_abs(), Ordering::Relaxed);
-    client.batch_execute(sql::BY_INDEX).await.context("the copy's settings")?;
+    in_time(STATEMENT_TIMEOUT, client.batch_execute(sql::BY_INDEX)).await.context("the copy's settings")?;
     let started = Instant::now();
     let mut logged = started;
-    let mut rows =
-        pin!(client.copy_out(&sql::copy_directories(namespaces)).await.context("COPY of mantle.directories")?);
+    let copy = sql::copy_directories(namespaces);
+    let mut rows = pin!(in_time(ROW_TIMEOUT, client.copy_out(&copy)).await.context("COPY of mantle.directories")?);
     let (mut chunk, mut bytes, mut copied) = (Vec::with_capacity(CHUNK_RECORDS), 0, 0);
     let mut header = true;
-    while let Some(mut row) = rows.try_next().await.context("COPY of mantle.directories")? {
+    while let Some(mut row) = in_time(ROW_TIMEOUT, rows.try_next()).await.context("COPY of mantle.directories")? {
         if std::mem::take(&mut header) {
             skip_header(&mut row)?;
         }
@@ -77,8 +82,13 @@ pub async fn copy_directories(
         ensure!(chunks.send(chunk).await.is_ok(), "the copy was given up");
     }
     progress.rows.store(copied, Ordering::Relaxed);
-    client.batch_execute(sql::COMMIT).await.context("the end of the copy")?;
+    in_time(STATEMENT_TIMEOUT, client.batch_execute(sql::COMMIT)).await.context("the end of the copy")?;
     Ok(copied)
+}
+
+async fn in_time<T>(limit: Duration, answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T> {
+    let answer = timeout(limit, answer).await;
+    Ok(answer.map_err(|_| anyhow!("PostgreSQL does not answer"))??)
 }
 
 /// Skips the signature, flags and header extension, which precede the first row.

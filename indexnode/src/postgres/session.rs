@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail};
 use mantle_types::{
     DirectoryId, Epoch, GroupId, Lineage, Lsn, NamespaceId, PartitionId, RequestKey, message::DirectoryRecord,
 };
@@ -29,7 +29,7 @@ use crate::{
     progress::RebuildProgress,
 };
 
-/// A statement that takes longer counts as lost; only an abort record and the creation of a slot may wait for others.
+/// A statement that takes longer counts as lost; only an abort record and a step of a move may wait for others.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(10);
 const ABORT_TIMEOUT: Duration = Duration::from_secs(30);
 /// A copy of several nodes begins when every transaction has ended that ran before.
@@ -154,7 +154,10 @@ impl Statements for PostgresSession {
         let (position, above): (PgLsn, i64) = (row.get(0), row.get(1));
         let deadline = Instant::now() + CUT_TIMEOUT;
         while !self.row("position of the copy", sql::HAVE_ENDED, &[&above]).await?.get::<_, bool>(0) {
-            ensure!(Instant::now() < deadline, "a transaction is open too long for a copy to begin");
+            if Instant::now() >= deadline {
+                let who = self.held_up_by(CUT_TIMEOUT).await.unwrap_or_default().join("; ");
+                bail!("a transaction is open too long for a copy to begin: {who}");
+            }
             sleep(CUT_RETRY).await;
         }
         Ok(Lsn(position.into()))
@@ -237,6 +240,16 @@ impl Statements for PostgresSession {
 
     async fn drop_slot(&self, name: &str) -> Result<()> {
         self.rows("dropping the slot", sql::DROP_SLOT, &[&name]).await.map(drop)
+    }
+
+    async fn held_up_by(&self, age: Duration) -> Result<Vec<String>> {
+        let seconds = age.as_secs_f64();
+        let asked = timeout(STATEMENT_TIMEOUT, self.client.query(sql::OPEN_TRANSACTIONS, &[&seconds])).await;
+        match asked.context("mantle.open_transactions is not answered")? {
+            Ok(rows) => Ok(rows.iter().map(|row| row.get(0)).collect()),
+            Err(e) if e.code() == Some(&SqlState::UNDEFINED_FUNCTION) => Ok(Vec::new()),
+            Err(e) => Err(describe(e)).context("mantle.open_transactions"),
+        }
     }
 
     async fn copy_directories(

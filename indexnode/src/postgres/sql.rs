@@ -1,5 +1,7 @@
 //! Every SQL string of the IndexNode. [`Statements`](super::upstream::Statements) says what each is for.
 
+use std::time::Duration;
+
 use mantle_types::NamespaceId;
 
 /// System identifier and timeline of the server, and when it was started in microseconds since 1970. The timeline comes from a
@@ -35,6 +37,11 @@ pub(super) const TERMINATE: &str = "SELECT pg_catalog.pg_terminate_backend($1::i
 pub(super) const DROP_SLOT: &str = "SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM \
                              pg_catalog.pg_replication_slots WHERE slot_name = $1 \
                              AND database = pg_catalog.current_database()";
+/// Transactions with an id that are older than a number of seconds; those of the server's own sessions without one hold nobody up.
+pub(super) const OPEN_TRANSACTIONS: &str = "SELECT pg_catalog.concat_ws(', ', culprit, detail) FROM mantle.open_transactions() \
+                             WHERE has_id AND pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) since) \
+                             OPERATOR(pg_catalog.>) $1::pg_catalog.float8 \
+                             ORDER BY since LIMIT 3";
 pub(super) const INDEX_NAMESPACES: &str = "SELECT ns, is_served, move_phase, moves FROM mantle.index_namespaces($1)";
 pub(super) const TRASH_NAMESPACES: &str = "SELECT ns FROM mantle.trash_namespaces() AS ns";
 pub(super) const ASSIGNMENTS: &str = "SELECT ns, index_group, has_moved FROM mantle.assignments($1)";
@@ -47,8 +54,10 @@ pub(super) const DIRECTORIES_EXPECTED: &str = "SELECT greatest(max(c.reltuples),
                                         WHERE c.oid = pg_catalog.to_regclass('mantle.meta_directory_id')";
 pub(super) const BEGIN_COPY: &str = "BEGIN READ ONLY";
 /// In the copy's transaction, on every node: makes the copy use the PostgreSQL index that has only directories. For a table without
-/// statistics, as after a load, PostgreSQL assumes that most rows are directories, and would read all objects.
-pub(super) const BY_INDEX: &str = "SET LOCAL citus.propagate_set_commands = 'local'; SET LOCAL enable_seqscan = off";
+/// statistics, as after a load, PostgreSQL assumes that most rows are directories, and would read all objects. A lock on the
+/// table ends the copy, which begins again.
+pub(super) const BY_INDEX: &str = "SET LOCAL citus.propagate_set_commands = 'local'; SET LOCAL enable_seqscan = off; \
+                             SET LOCAL lock_timeout = '30s'";
 pub(super) const COMMIT: &str = "COMMIT";
 /// A position, and a transaction id above that of every transaction with a commit record below the position: the statement's
 /// own id, assigned after the position was read. A snapshot's `xmax` would not do: a transaction with a higher id may have
@@ -62,6 +71,11 @@ pub(super) const PUBLICATION: &str = "mantle_stream";
 /// Creates the slot on a replication connection, and exports the snapshot of its consistent point.
 pub(super) fn create_slot(slot: &str) -> String {
     format!("CREATE_REPLICATION_SLOT \"{}\" LOGICAL pgoutput (SNAPSHOT 'export')", slot.replace('"', "\"\""))
+}
+
+/// Bounds the wait for each lock, on a replication connection too: the creation of a slot waits for other transactions by locks.
+pub(super) fn lock_timeout(limit: Duration) -> String {
+    format!("SET lock_timeout = {}", limit.as_millis())
 }
 
 pub(super) fn begin_with_snapshot(snapshot: &str) -> String {

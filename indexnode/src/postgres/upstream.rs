@@ -216,6 +216,9 @@ pub trait Statements: Send + Sync {
     async fn terminate(&self, pid: i32) -> Result<()>;
     /// Drops the slot, if it is there.
     async fn drop_slot(&self, name: &str) -> Result<()>;
+    /// The transactions of any database that have been open for longer than `age` and keep a slot from being made, in words; the
+    /// oldest first. None where an older extension cannot say.
+    async fn held_up_by(&self, age: Duration) -> Result<Vec<String>>;
 
     /// Copies the directories of the group's namespaces to `chunks`, under an exported snapshot if one is given. Returns the
     /// namespaces, read under the same snapshot, and the number of directories.
@@ -239,8 +242,9 @@ pub trait Statements: Send + Sync {
 pub trait Walsender: Send + Sync {
     /// Identity, position and history of the server.
     async fn server(&mut self) -> Result<Server>;
-    /// Creates the slot.
-    async fn create_slot(&mut self) -> Result<NewSlot>;
+    /// Creates the slot. Waits for all transactions that are open, of any database: at most `limit` for each of them, and not
+    /// much longer for all.
+    async fn create_slot(&mut self, limit: Duration) -> Result<NewSlot>;
     /// Begins the stream; the slot is held by this connection when this returns.
     async fn start(self: Box<Self>) -> Result<Box<dyn ChangeStream>>;
 }

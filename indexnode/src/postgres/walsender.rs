@@ -15,6 +15,8 @@ use super::{
 };
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// PostgreSQL reads the WAL from the slot's position only afterwards.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// A sample that takes longer is of no use to the lookups that wait for it.
 const SAMPLE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -49,8 +51,15 @@ impl Walsender for PostgresWalsender {
         })
     }
 
-    async fn create_slot(&mut self) -> Result<NewSlot> {
-        let rows = self.client.simple_query(&sql::create_slot(&self.slot)).await.context("creating the slot")?;
+    async fn create_slot(&mut self, limit: Duration) -> Result<NewSlot> {
+        let created = async {
+            self.client.simple_query(&sql::lock_timeout(limit)).await?;
+            self.client.simple_query(&sql::create_slot(&self.slot)).await
+        };
+        // The server waits for the transactions of up to three moments, one after the other.
+        let created = timeout(3 * limit + ANSWER_TIMEOUT, created).await;
+        let rows = created.map_err(|_| anyhow!("the walsender does not answer")).context("creating the slot")?;
+        let rows = rows.context("creating the slot")?;
         let text = |column: usize| -> Result<String> {
             let value = rows.first().and_then(|row| row.get(column)).and_then(Option::as_ref);
             let value = value.context("CREATE_REPLICATION_SLOT answered too few columns")?;
@@ -60,8 +69,12 @@ impl Walsender for PostgresWalsender {
     }
 
     async fn start(mut self: Box<Self>) -> Result<Box<dyn ChangeStream>> {
-        self.client.start().await.context("START_REPLICATION")?;
-        self.client.wait_started().await.context("START_REPLICATION")?;
+        let started = async {
+            self.client.start().await?;
+            self.client.wait_started().await
+        };
+        let started = timeout(START_TIMEOUT, started).await.map_err(|_| anyhow!("the walsender does not answer"));
+        started.context("START_REPLICATION")?.context("START_REPLICATION")?;
         Ok(Box::new(self.client))
     }
 }

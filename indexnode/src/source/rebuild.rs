@@ -8,6 +8,7 @@
 //! server restarted. So the copy is swapped in only when the standbys have flushed what it may show (P5).
 
 use std::{
+    pin::pin,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -36,6 +37,11 @@ const PROPOSALS: usize = 3;
 /// The first epoch of a group: no gateway has a lease under an earlier one.
 const FIRST_EPOCH: Epoch = Epoch(1);
 const STANDBY_POLL: Duration = Duration::from_millis(20);
+/// How long the creation of a slot waits for one transaction at first, and at most.
+const SLOT_LIMIT_MIN: Duration = Duration::from_secs(15);
+const SLOT_LIMIT_MAX: Duration = Duration::from_secs(480);
+/// How often it is found out who holds it up.
+const HELD_UP_POLL: Duration = Duration::from_secs(4);
 
 /// `is_diverged`: the served index may have changes that PostgreSQL lost.
 pub async fn rebuild(
@@ -62,7 +68,7 @@ pub async fn rebuild(
     let (mut sources, mut snapshot) = (Vec::new(), None);
     for connection in &mut connections {
         // The connection has to stay open until the copy's session has imported the snapshot.
-        let slot = recreate_slot(connection, &group.slot_name).await?;
+        let slot = recreate_slot(node, connection, &group.slot_name).await?;
         let (consistent_point, lineage) = (slot.consistent_point, connection.server.lineage);
         sources.push(SourceStart { source: connection.id, lineage, consistent_point, copied: consistent_point });
         snapshot = connection.is_only.then_some(slot.snapshot);
@@ -152,14 +158,59 @@ fn check_proposal(ended: Option<Result<mantle_types::Result<Applied>, JoinError>
 }
 
 /// Creates the slot of a source; an existing one is dropped first.
-async fn recreate_slot(connection: &mut SourceConnection, name: &str) -> Result<NewSlot> {
+async fn recreate_slot(node: &Node, connection: &mut SourceConnection, name: &str) -> Result<NewSlot> {
     if let Some(slot) = connection.session.slot(name).await? {
         if let Some(pid) = slot.active_pid {
             connection.session.terminate(pid).await?;
         }
         connection.session.drop_slot(name).await?;
     }
-    connection.walsender.create_slot().await.with_context(|| format!("source {}", connection.id.0))
+    create_slot(node, connection).await.with_context(|| format!("source {}", connection.id.0))
+}
+
+/// Creates a slot. PostgreSQL lets that wait for every transaction that is open, of any database, and one may be forgotten. So
+/// the wait is bounded, by more with every attempt, since a long transaction may be none that is forgotten. Log and status tell
+/// meanwhile who holds it up.
+async fn create_slot(node: &Node, connection: &mut SourceConnection) -> Result<NewSlot> {
+    let SourceConnection { id, walsender, session, .. } = connection;
+    let attempts = &node.stream.rebuild.slot_attempts;
+    let limit = slot_limit(attempts.fetch_add(1, Ordering::Relaxed));
+    let mut creating = pin!(walsender.create_slot(limit));
+    let mut told: Option<String> = None;
+    let begun = Instant::now();
+    loop {
+        tokio::select! {
+            created = &mut creating => {
+                if created.is_ok() {
+                    attempts.store(0, Ordering::Relaxed);
+                }
+                let seconds = begun.elapsed().as_secs();
+                return match told {
+                    Some(who) => created.with_context(|| format!("no slot after {seconds} s, held up by {who}")),
+                    None => created,
+                };
+            }
+            () = sleep(HELD_UP_POLL) => {
+                let who = match session.held_up_by(begun.elapsed()).await {
+                    Ok(who) if who.is_empty() => continue,
+                    Ok(who) => who.join("; "),
+                    Err(e) => format!("{e:#}"),
+                };
+                let why = format!("source {}: the slot cannot be made before this ends: {who}", id.0);
+                // The ages in it grow.
+                if told.is_none() {
+                    tracing::warn!(source = id.0, who, "the slot cannot be made before open transactions end");
+                }
+                told = Some(who);
+                *node.stream.interruption.lock() = Some(why);
+            }
+        }
+    }
+}
+
+/// How long attempt number `attempt`, from 0, waits for one transaction.
+fn slot_limit(attempt: u32) -> Duration {
+    SLOT_LIMIT_MIN.saturating_mul(1 << attempt.min(16)).min(SLOT_LIMIT_MAX)
 }
 
 /// The epoch of the rebuild: one under which no rename was prepared yet. PostgreSQL's epoch is such a one if it is ahead of the
@@ -182,5 +233,18 @@ pub(super) async fn epoch_for_rebuild(node: &Node, control: &dyn Statements, gro
             Some(epoch) => expected = epoch,
             None => bail!("the epoch was raised by somebody else meanwhile"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_attempt_at_a_slot_waits_longer() {
+        assert_eq!(slot_limit(0), SLOT_LIMIT_MIN);
+        assert_eq!(slot_limit(1), 2 * SLOT_LIMIT_MIN);
+        assert!((1..100).all(|attempt| slot_limit(attempt) >= slot_limit(attempt - 1)));
+        assert_eq!(slot_limit(u32::MAX), SLOT_LIMIT_MAX);
     }
 }

@@ -212,6 +212,10 @@ impl Statements for Connection {
         self.run(|postgres| incarnation(postgres)).await
     }
 
+    async fn held_up_by(&self, _age: Duration) -> Result<Vec<String>> {
+        self.run(|_| Vec::new()).await
+    }
+
     async fn sources(&self) -> Result<Vec<(SourceId, Option<(String, u16)>)>> {
         self.run(|_| vec![(SOURCE, None)]).await
     }
@@ -447,7 +451,7 @@ impl Walsender for ModelWalsender {
         }))
     }
 
-    async fn create_slot(&mut self) -> Result<NewSlot> {
+    async fn create_slot(&mut self, _limit: Duration) -> Result<NewSlot> {
         self.route.round_trip().await?;
         self.check()?;
         let created = self.route.server.with(Postgres::create_slot).context("the slot exists")?;

@@ -96,7 +96,7 @@ error_table! {
     NotLeader "not_leader" "MT050" 503 "ServiceUnavailable" SameRequestId "The replica asked is not the leader of its group.";
     IndexUnavailable "index_unavailable" "MT051" 503 "ServiceUnavailable" SameRequestId "No replica of the index answers.";
     AwaitTimeout "await_timeout" "MT052" 503 "ServiceUnavailable" SameRequestId "The change is committed, but the index did not confirm it in time.";
-    UnknownOutcome "unknown_outcome" "MT053" 503 "ServiceUnavailable" SameRequestId "The connection broke during the commit; the change may or may not be there.";
+    UnknownOutcome "unknown_outcome" "MT053" 503 "ServiceUnavailable" SameRequestId "The connection broke during the commit, or the answer did not come in time; the change may or may not be there.";
     DatabaseUnavailable "database_unavailable" "MT054" 503 "ServiceUnavailable" SameRequestId "PostgreSQL does not answer, or refused for a passing reason.";
     UnknownGroup "unknown_group" "MT055" 503 "ServiceUnavailable" SameRequestId "The replica asked hosts no replica of the index group.";
     NotServed "not_served" "MT056" 503 "ServiceUnavailable" SameRequestId "The index group asked does not serve the namespace, or not yet: another one does, or is about to.";

@@ -63,7 +63,7 @@ pub struct Answer {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Connections {
-    /// Connections of all gateways to a PgBouncer: `gateways` × `pool_size`; `max_client_conn` has to be more.
+    /// Connections of all gateways to a PgBouncer: `gateways` × (`pool_size` and one for probes); `max_client_conn` has to be more.
     pooler_clients: u64,
     /// Sessions of a PgBouncer with PostgreSQL for the gateways.
     pooler_servers: u64,
@@ -178,8 +178,9 @@ fn data_servers(options: &Options) -> u64 {
 
 impl Connections {
     fn of(options: &Options) -> Self {
-        let pooler_clients = u64::from(options.gateways) * u64::from(options.pool_size);
-        let pooler_servers = pooler_clients.min(u64::from(options.pooler_size));
+        let (gateways, pool_size) = (u64::from(options.gateways), u64::from(options.pool_size));
+        let pooler_clients = gateways * (pool_size + 1);
+        let pooler_servers = (gateways * pool_size).min(u64::from(options.pooler_size));
         let index = figures::INDEX_SESSIONS as u64;
         // The coordinator and the other workers. A session keeps one connection to each node that it has reached.
         let citus = u64::from(options.workers) * pooler_servers;
@@ -294,7 +295,7 @@ mod tests {
     fn the_pooler_bounds_the_sessions_of_gateways() {
         let of = |gateways| answer(&format!("--objects 0 --directories 0 --gateways {gateways}")).connections;
         assert_eq!((of(1).pooler_servers, of(1).citus), (16, 0));
-        assert_eq!((of(9).pooler_clients, of(9).pooler_servers), (144, 32));
+        assert_eq!((of(9).pooler_clients, of(9).pooler_servers), (153, 32));
         assert_eq!(of(2).max_connections, of(9).max_connections);
     }
 }

@@ -199,6 +199,55 @@ async fn callers_that_left_are_not_sent_and_those_sent_run_to_their_end() {
     assert_eq!(sent(&fake, 3).await, [vec![0], vec![2, 6], vec![10]]);
 }
 
+/// An element of a request, and what is known of the request.
+fn ask_for(batcher: &Batcher<Arc<Fake>>, number: u32) -> (Arc<Waiting>, Caller<'_>) {
+    let waiting = Waiting::new(Duration::from_secs(60));
+    let mut caller: Caller<'_> = Box::pin(waiting.clone().scope(batcher.submit((number.into(), number))));
+    assert!((&mut caller).now_or_never().is_none());
+    (waiting, caller)
+}
+
+/// Whether a change may have been sent for a request, which ends now.
+fn was_sent(waiting: &Waiting) -> bool {
+    waiting.give_up().code() == ErrorCode::UnknownOutcome
+}
+
+#[tokio::test]
+async fn what_nobody_waits_for_any_more_is_not_sent() {
+    let (fake, batcher) = batcher(Mood::Answers, 1, 8);
+    let (first, caller) = ask_for(&batcher, 0);
+    sent(&fake, 1).await;
+    // They wait for the first to end; the caller of each is a task that outlives its request.
+    let (over, caller_of_over) = ask_for(&batcher, 2);
+    let (_open, caller_of_open) = ask_for(&batcher, 4);
+    assert!(was_sent(&first) && !was_sent(&over));
+    fake.gate.add_permits(100);
+    let departed = Err(ErrorCode::DatabaseUnavailable);
+    let code = |answer: Result<u32>| answer.map_err(|error| error.code());
+    let given = answers(vec![caller, caller_of_over, caller_of_open]).await;
+    assert_eq!(given.into_iter().map(code).collect::<Vec<_>>(), [Ok(0), departed, Ok(4)]);
+    assert_eq!(sent(&fake, 2).await, [[0], [4]]);
+}
+
+#[tokio::test]
+async fn what_was_rolled_back_is_not_in_doubt() {
+    let conflict: fn() -> Failure = || Failure::Singly { lost: false };
+    let broken: fn() -> Failure = || Failure::Singly { lost: true };
+    for (failure, is_in_doubt) in [(conflict, false), (broken, true)] {
+        let (fake, batcher) = batcher(Mood::Fails(failure), 1, 8);
+        let mut callers = vec![ask(&batcher, 0)];
+        sent(&fake, 1).await;
+        let (_, caller) = ask_for(&batcher, 2);
+        callers.push(caller);
+        let (last, caller) = ask_for(&batcher, 4);
+        callers.push(caller);
+        fake.gate.add_permits(2);
+        // The batch has failed, and the first of its elements is sent by itself: there is one permit.
+        assert_eq!(sent(&fake, 3).await, [vec![0], vec![2, 4], vec![2]]);
+        assert_eq!(was_sent(&last), is_in_doubt);
+    }
+}
+
 #[tokio::test]
 async fn a_request_id_is_in_a_batch_once() {
     let (fake, batcher) = batcher(Mood::Answers, 1, 8);

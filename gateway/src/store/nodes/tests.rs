@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::{
     config::Postgres,
-    store::{LeasedPartition, NewDirectory, NewObject, Precondition, RequestClaim, ResolutionStart, Store},
+    store::{LeasedPartition, NewDirectory, NewObject, Precondition, RequestClaim, ResolutionStart, Store, Waits},
 };
 
 const DIRECTORIES: i64 = 24;
@@ -20,6 +20,7 @@ const OBJECTS_EACH: i64 = 10;
 /// The index group that every database has.
 const GROUP: GroupId = GroupId(1);
 const APPLICATION: &str = "citus-test";
+const WAITS: Waits = Waits { connection: Duration::from_secs(10), answer: Duration::from_secs(15) };
 
 fn required(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("{name} says where the cluster is"))
@@ -137,13 +138,8 @@ async fn end(store: Store, nodes: &[Client]) {
 async fn citus_calls_go_to_the_node_that_has_the_directory() {
     let nodes = sessions().await;
     let new_store = || {
-        Store::new(
-            &config(),
-            mantle_tls::PostgresConnector::load(None).expect("no files"),
-            APPLICATION,
-            Duration::from_secs(10),
-        )
-        .expect("a store")
+        Store::new(&config(), mantle_tls::PostgresConnector::load(None).expect("no files"), APPLICATION, WAITS)
+            .expect("a store")
     };
     let store = new_store();
     let (ns, _) = store.allocate_ids("citus-test", 100_000).await.expect("ids");

@@ -1,13 +1,11 @@
 //! One part of a rename between two nodes has committed, and the other is only prepared (P26). No lookup may answer
 //! that the directory is at neither place, or at both.
 
-use std::time::Duration;
-
 use futures::future::join;
 use mantle_types::ErrorCode;
 use tokio_postgres::Client;
 
-use super::{APPLICATION, config, mkdir, sessions};
+use super::{APPLICATION, WAITS, config, mkdir, sessions};
 use crate::store::Store;
 
 /// Names a coordinator that does not exist, so that Citus' recovery leaves the transaction alone.
@@ -65,13 +63,8 @@ async fn found(
 #[ignore = "needs a Citus cluster: tests/concurrency/test_citus.py runs it"]
 async fn citus_lookups_wait_for_prepared_parts() {
     let nodes = sessions().await;
-    let store = Store::new(
-        &config(),
-        mantle_tls::PostgresConnector::load(None).expect("no files"),
-        APPLICATION,
-        Duration::from_secs(10),
-    )
-    .expect("a store");
+    let store = Store::new(&config(), mantle_tls::PostgresConnector::load(None).expect("no files"), APPLICATION, WAITS)
+        .expect("a store");
     let (ns, _) = store.allocate_ids("citus-test", 1000).await.expect("ids");
     let name = format!("prepared-{ns}");
     let create = "SELECT code FROM mantle.create_namespace(0, $1, $2, 0, 0, 493, gen_random_uuid(), 0)";
