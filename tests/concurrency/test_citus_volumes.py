@@ -71,7 +71,7 @@ def test_a_node_admits_for_itself(spread, volume, worker):
     volume.admit_at(by_worker(spread, volume)[worker], segment, epoch)
     for session in (spread.coordinator, *spread.sessions):
         locator = volume.locator(segment, epoch)
-        assert put_on(spread, session, worker, f"o{locator}", locator) is None
+        assert put_on(spread, session, worker, f"o{spread.new_id()}", locator) is None
         assert put_on(spread, session, 1 - worker, "other", volume.locator(segment, epoch)) == "MT048"
     assert refusal(volume.scan, segment, epoch) == "MT048"
     volume.admit(segment, epoch)
