@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail, ensure};
 use mantle_indexnode::{
     index::{Entry, command::SourceId},
     postgres::upstream::{
-        Assigned, Assignment, ChangeStream, Database, Incarnation, IndexGroup, MovePhase, NewSlot, ReplicaProblem, Sampler,
-        Server as Identity, Session, Slot, StandbyFlush, Statements, Upstream, Walsender,
+        Assigned, Assignment, ChangeStream, Database, Incarnation, IndexGroup, MovePhase, NewSlot, ReplicaProblem,
+        Sampler, Server as Identity, Session, Slot, StandbyFlush, Statements, Upstream, Walsender,
     },
     progress::RebuildProgress,
 };
