@@ -35,7 +35,7 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
     ('mantle_gateway mantle_monitor',
      'worker_problems'),
     ('mantle_analyst',
-     'are_many check check_directories check_entries check_permissions check_places check_roots depths directory_at du du_rows
+     'are_many check check_directories check_entries check_permissions check_places check_roots depths directory_at du du_below du_rows
      entry_name_fault export_inventory find hot_dirs keys_below like_pattern ls may_read octal path_of
      powers_of_two resolve rows_below split_path sums_by_row top_dirs tree_depths tree_keys tree_rows
      unreached_directories walk_path'),

@@ -1,0 +1,87 @@
+"""Nothing behind a closed directory is told: not by a race between a check and the reading.
+
+Alice (1001) and Bob (1002) are in group 50, Carol (1003) is not.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from stack.poll import wait_until
+
+from .inspection import READY_BOUND_S, frozen
+from .principals import chmod, refused
+from .sql_renames import ROOT, rename_directory
+
+RESOLVED = 'mantle_gateway_index_seconds_count{call="resolve"}'
+DENIED = "AccessDenied"
+
+
+def keys(s3, bucket: str, **given) -> list[str]:
+    return [found["Key"] for found in s3.list_objects_v2(Bucket=bucket, **given).get("Contents", [])]
+
+
+def totals(rest, bucket: str, query: str = "") -> tuple:
+    body = rest.call("GET", f"/v1/ns/{bucket}/usage/shared/d/{query}").body
+    return body["objects"], [below["path"] for below in body.get("below", [])]
+
+
+READS = {
+    "keys": (lambda s3, rest, bucket: keys(s3, bucket, Prefix="shared/d/"), ["shared/d/mine"]),
+    "totals": (lambda s3, rest, bucket: totals(rest, bucket), (1, [])),
+    "totals by level": (lambda s3, rest, bucket: totals(rest, bucket, "?depth=1"), (1, [])),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_a_directory_that_takes_the_place_of_the_checked_one_is_not_read(
+    stack, shared, open_bucket, s3_of, bob, carol, superuser, read
+):
+    """Between the check, by the index, and the reading, by PostgreSQL, Bob moves Carol's closed directory there."""
+    ask, expected = READS[read]
+    s3_of("bob").put_object(Bucket=open_bucket, Key="shared/d/mine", Body=b"1")
+    assert carol.call("PUT", f"/v1/ns/{open_bucket}/dirs/shared/c/").status == 201
+    for key in ("shared/c/secret", "shared/c/in/deeper"):
+        s3_of("carol").put_object(Bucket=open_bucket, Key=key, Body=b"2")
+    chmod(carol, open_bucket, "shared/c/", "0700")
+    assert bob.call("GET", f"/v1/ns/{open_bucket}/usage/shared/c/").status == 403
+    assert ask(s3_of("bob"), bob, open_bucket) == expected
+    (ns, parent) = superuser.execute(
+        "SELECT ns, id FROM mantle.meta WHERE name = 'shared/' AND ns = (SELECT ns FROM mantle.namespace(%s))",
+        (open_bucket,),
+    ).fetchone()
+    ids = dict(superuser.execute("SELECT name, id FROM mantle.meta WHERE pid = %s AND id IS NOT NULL", (parent,)))
+    resolved = lambda: shared.metrics().get(RESOLVED, 0)
+    with ThreadPoolExecutor(1) as pool:
+        before = resolved()
+        with frozen(stack.pgbouncer.process.pid()):
+            answer = pool.submit(ask, s3_of("bob"), bob, open_bucket)
+            wait_until(lambda: resolved() > before, "the index's answer", READY_BOUND_S)
+            for source, to in (("d/", "old/"), ("c/", "d/")):
+                moved = rename_directory(superuser, ROOT, ns, ids[source], (parent, source), (parent, to))
+                assert moved is None, moved
+        assert answer.result() == expected
+    is_carols = lambda: bob.call("GET", f"/v1/ns/{open_bucket}/usage/shared/d/").status == 403
+    wait_until(is_carols, "the index to know that the directory is Carol's", READY_BOUND_S)
+
+
+def test_keys_below_a_closed_directory_are_left_out_of_every_page(open_bucket, s3_of, carol):
+    """Pages begin and end before, at and after what is left out."""
+    put = lambda who, key: s3_of(who).put_object(Bucket=open_bucket, Key=f"shared/{key}", Body=b"1")
+    for key in ("a", "c/1", "c/2/3", "e/1", "z"):
+        put("carol", key)
+    s3_of("carol").put_object(Bucket=open_bucket, Key="shared/c/")
+    chmod(carol, open_bucket, "shared/e/", "0711")
+    chmod(carol, open_bucket, "shared/c/", "0744")
+    shown = ["shared/", "shared/a", "shared/c/", "shared/z"]
+    bob = s3_of("bob")
+    for size in (1, 2, 3, 10):
+        pages = bob.get_paginator("list_objects_v2").paginate(
+            Bucket=open_bucket, Prefix="shared/", PaginationConfig={"PageSize": size}
+        )
+        assert [found["Key"] for page in pages for found in page.get("Contents", [])] == shown, size
+    for start in ("shared/c/", "shared/c/1", "shared/c/2/", "shared/e/", "shared/e/1"):
+        assert keys(bob, open_bucket, StartAfter=start) == ["shared/z"], start
+    assert keys(bob, open_bucket, Prefix="shared/", Delimiter="/", StartAfter="shared/c/1") == ["shared/z"]
+    assert refused(bob.list_objects_v2, Bucket=open_bucket, Prefix="shared/c/") == DENIED
+    assert len(keys(s3_of("carol"), open_bucket)) == 7, "and shown to whoever may"
