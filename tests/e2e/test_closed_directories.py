@@ -1,4 +1,5 @@
-"""Nothing behind a closed directory is told: not by a race between a check and the reading.
+"""Nothing behind a closed directory is told: not by a race between a check and the reading,
+not by an upload.
 
 Alice (1001) and Bob (1002) are in group 50, Carol (1003) is not.
 """
@@ -10,7 +11,7 @@ import pytest
 from stack.poll import wait_until
 
 from .inspection import READY_BOUND_S, frozen
-from .principals import chmod, refused
+from .principals import chmod, refusal, refused
 from .sql_renames import ROOT, rename_directory
 
 RESOLVED = 'mantle_gateway_index_seconds_count{call="resolve"}'
@@ -85,3 +86,49 @@ def test_keys_below_a_closed_directory_are_left_out_of_every_page(open_bucket, s
     assert keys(bob, open_bucket, Prefix="shared/", Delimiter="/", StartAfter="shared/c/1") == ["shared/z"]
     assert refused(bob.list_objects_v2, Bucket=open_bucket, Prefix="shared/c/") == DENIED
     assert len(keys(s3_of("carol"), open_bucket)) == 7, "and shown to whoever may"
+
+
+def upload_calls(s3, bucket: str, key: str, upload: str, source: str) -> dict[str, tuple | None]:
+    """The refusal of each call that goes on with an upload."""
+    of = {"Bucket": bucket, "Key": key, "UploadId": upload}
+    parts = {"Parts": [{"PartNumber": 1, "ETag": "0" * 32}]}
+    return {
+        "list": refusal(s3.list_parts, **of),
+        "part": refusal(s3.upload_part, **of, PartNumber=1, Body=b"1"),
+        "part copy": refusal(s3.upload_part_copy, **of, PartNumber=1, CopySource=source),
+        "complete": refusal(s3.complete_multipart_upload, **of, MultipartUpload=parts),
+        "abort": refusal(s3.abort_multipart_upload, **of),
+    }
+
+
+def begin(s3, bucket: str, key: str) -> str:
+    return s3.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
+
+
+def test_uploads_behind_a_closed_directory_are_not_told(open_bucket, private, s3_of, bob, alice):
+    s3_of("bob").put_object(Bucket=open_bucket, Key="shared/source", Body=b"1")
+    assert alice.call("PUT", f"/v1/ns/{open_bucket}/dirs/closed/").status == 201
+    chmod(alice, open_bucket, "closed/", "0700")
+    for bucket, key in ((private, "k"), (private, "d/k"), (open_bucket, "closed/k"), (open_bucket, "closed/d/k")):
+        upload = begin(s3_of("alice"), bucket, key)
+        asked = [(key, upload), (key, "0" * 15 + "7"), (key, "none"), (key + "2", upload)]
+        answers = [upload_calls(s3_of("bob"), bucket, *one, f"{open_bucket}/shared/source") for one in asked]
+        assert all(answer == answers[0] for answer in answers), answers
+        assert {error[:2] for error in answers[0].values()} == {(403, DENIED)}, answers[0]
+        s3_of("alice").abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload)
+
+
+def test_an_upload_does_not_go_on_where_its_directory_was_closed(open_bucket, s3_of, alice, carol):
+    source = f"{open_bucket}/shared/source"
+    s3_of("bob").put_object(Bucket=open_bucket, Key="shared/source", Body=b"1")
+    assert carol.call("PUT", f"/v1/ns/{open_bucket}/dirs/shared/c/").status == 201
+    chmod(carol, open_bucket, "shared/c/", "0777")
+    upload = begin(s3_of("bob"), open_bucket, "shared/c/k")
+    assert refused(s3_of("bob").list_parts, Bucket=open_bucket, Key="shared/c/k", UploadId=upload) is None
+    chmod(carol, open_bucket, "shared/c/", "0700")
+    answers = upload_calls(s3_of("bob"), open_bucket, "shared/c/k", upload, source)
+    assert {error and error[:2] for error in answers.values()} == {(403, DENIED)}, answers
+    listed = s3_of("alice").list_multipart_uploads(Bucket=open_bucket)["Uploads"]
+    assert [found["Key"] for found in listed] == ["shared/c/k"]
+    s3_of("alice").abort_multipart_upload(Bucket=open_bucket, Key="shared/c/k", UploadId=upload)
+    assert "Uploads" not in s3_of("alice").list_multipart_uploads(Bucket=open_bucket), "the bucket's owner ends any"
