@@ -1,9 +1,10 @@
-"""Nothing behind a closed directory is told: not by a race between a check and the reading,
-not by an upload.
+"""Nothing behind a closed directory is told: not by a race between a check and the reading, not by an upload
+or a bucket's owner.
 
 Alice (1001) and Bob (1002) are in group 50, Carol (1003) is not.
 """
 
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from stack.poll import wait_until
 
 from .inspection import READY_BOUND_S, frozen
-from .principals import chmod, refusal, refused
+from .principals import PRINCIPALS, chmod, refusal, refused
 from .sql_renames import ROOT, rename_directory
 
 RESOLVED = 'mantle_gateway_index_seconds_count{call="resolve"}'
@@ -132,3 +133,44 @@ def test_an_upload_does_not_go_on_where_its_directory_was_closed(open_bucket, s3
     assert [found["Key"] for found in listed] == ["shared/c/k"]
     s3_of("alice").abort_multipart_upload(Bucket=open_bucket, Key="shared/c/k", UploadId=upload)
     assert "Uploads" not in s3_of("alice").list_multipart_uploads(Bucket=open_bucket), "the bucket's owner ends any"
+
+
+def expecting(s3, bucket: str, owner: int, elsewhere: str) -> dict[str, tuple | None]:
+    """The refusals of calls that expect an owner of the bucket."""
+    of = {"Bucket": bucket, "ExpectedBucketOwner": str(owner)}
+    copy = {"Bucket": elsewhere, "Key": f"shared/{uuid.uuid4().hex}", "CopySource": f"{bucket}/shared/o"}
+    part = {"Bucket": elsewhere, "Key": "shared/part", "UploadId": begin(s3, elsewhere, "shared/part"), "PartNumber": 1}
+    return {
+        "head bucket": refusal(s3.head_bucket, **of),
+        "location": refusal(s3.get_bucket_location, **of),
+        "list": refusal(s3.list_objects_v2, **of),
+        "acl": refusal(s3.get_bucket_acl, **of),
+        "get": refusal(s3.get_object, **of, Key="shared/o"),
+        "head": refusal(s3.head_object, **of, Key="shared/o"),
+        "tags": refusal(s3.get_object_tagging, **of, Key="shared/o"),
+        "put": refusal(s3.put_object, **of, Key="shared/new", Body=b"1"),
+        "uploads": refusal(s3.list_multipart_uploads, **of),
+        "copy": refusal(s3.copy_object, **copy, ExpectedSourceBucketOwner=str(owner)),
+        "part copy": refusal(
+            s3.upload_part_copy, **part, CopySource=copy["CopySource"], ExpectedSourceBucketOwner=str(owner)
+        ),
+    }
+
+
+def test_an_expected_owner_tells_no_owner_of_a_closed_bucket(open_bucket, private, s3_of, alice):
+    for bucket in (open_bucket, private):
+        s3_of("alice").put_object(Bucket=bucket, Key="shared/o", Body=b"1")
+    owner, other = PRINCIPALS["alice"][0], PRINCIPALS["carol"][0]
+    right, wrong = (expecting(s3_of("bob"), private, uid, open_bucket) for uid in (owner, other))
+    assert right == wrong and {error[0] for error in right.values()} == {403}, (right, wrong)
+    # To whoever may use the bucket, the header says what it is for.
+    assert set(expecting(s3_of("alice"), private, owner, open_bucket).values()) == {None}
+    for name in ("alice", "bob"):
+        wrong = expecting(s3_of(name), open_bucket, other, open_bucket)
+        assert {error and error[0] for error in wrong.values()} == {403}, (name, wrong)
+    right = expecting(s3_of("bob"), open_bucket, owner, open_bucket)
+    assert set(right.values()) == {None}, right
+    chmod(alice, private, "", "0000")
+    for uid, code in ((other, DENIED), (owner, "BucketNotEmpty")):
+        assert refused(s3_of("alice").delete_bucket, Bucket=private, ExpectedBucketOwner=str(uid)) == code, uid
+    chmod(alice, private, "", "0700")
