@@ -1,5 +1,5 @@
-"""Nothing behind a closed directory is told: not by a race between a check and the reading, not by an upload
-or a bucket's owner.
+"""Nothing behind a closed directory is told: not by a race between a check and the reading, not by an upload, a
+bucket's owner, or metadata that is compared.
 
 Alice (1001) and Bob (1002) are in group 50, Carol (1003) is not.
 """
@@ -12,7 +12,7 @@ import pytest
 from stack.poll import wait_until
 
 from .inspection import READY_BOUND_S, frozen
-from .principals import PRINCIPALS, chmod, refusal, refused
+from .principals import PRINCIPALS, chmod, entry, refusal, refused
 from .sql_renames import ROOT, rename_directory
 
 RESOLVED = 'mantle_gateway_index_seconds_count{call="resolve"}'
@@ -174,3 +174,17 @@ def test_an_expected_owner_tells_no_owner_of_a_closed_bucket(open_bucket, privat
     for uid, code in ((other, DENIED), (owner, "BucketNotEmpty")):
         assert refused(s3_of("alice").delete_bucket, Bucket=private, ExpectedBucketOwner=str(uid)) == code, uid
     chmod(alice, private, "", "0700")
+
+
+@pytest.mark.parametrize(
+    ("mode", "same", "other"), [("0700", DENIED, DENIED), ("0704", None, DENIED), ("0702", None, None)]
+)
+def test_putting_the_key_of_a_directory_tells_no_metadata(open_bucket, s3_of, carol, mode, same, other):
+    """Its answer must not tell whether the metadata is what is there already."""
+    key = {"Bucket": open_bucket, "Key": "shared/m/"}
+    for there in ({"patient": "doe"}, {}):
+        s3_of("carol").put_object(**key, Metadata=there)
+        chmod(carol, open_bucket, "shared/m/", mode)
+        assert refused(s3_of("bob").put_object, **key, Metadata=there) == same, there
+        assert refused(s3_of("bob").put_object, **key, Metadata={"patient": "roe"}) == other, there
+    assert entry(carol, open_bucket, "shared/m/")["mode"] == mode
