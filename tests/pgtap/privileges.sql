@@ -14,15 +14,15 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      create_upload_delegated delete_namespace delete_object directories_below dirstat drop_manifest_delegated extents_between fence_request_delegated
      finish_upload_delegated
      hosted_groups lease lineage list list_filled list_local list_namespaces list_parts
-     list_tree list_uploads names_below operation part_of_object prune_tree put_object put_part_delegated remove_tree
-     rename_directory rename_object replay resolve_path rmdir seal_upload_delegated set_attributes set_umask stat_local
+     list_tree list_uploads mkdir names_below operation part_of_object prune_tree put_object put_part_delegated remove_tree
+     rename_directory rename_object replay resolve_path rmdir seal_upload_delegated set_attributes set_umask stat stat_local
      unseal_upload_delegated unused_locators upload upload_usage usage'),
     ('mantle_gateway mantle_importer',
-     'allocate_ids assignment mkdir namespace raise_key_size stat'),
+     'allocate_ids assignment namespace raise_key_size'),
     ('mantle_gateway mantle_importer mantle_monitor',
      'index_source shard_map'),
     ('mantle_importer',
-     'import_directories import_objects'),
+     'import_directories import_explicit import_known import_objects'),
     ('mantle_gateway mantle_index',
      'index_group'),
     ('mantle_index',
