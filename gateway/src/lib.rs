@@ -16,7 +16,7 @@
 //! - `disconnect`: client disconnects
 //! - `hash`: the hash of a request
 //! - `metric_table`: names and meanings of the metrics
-//! - `secret_file`: files that only their owner may read
+//! - `secret_file`: files of secrets
 
 mod app;
 mod auth;
