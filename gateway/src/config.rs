@@ -118,7 +118,7 @@ pub struct Postgres {
     pub database: String,
     /// Login role, a member of `mantle_gateway`.
     pub user: String,
-    /// File with the password, if the server asks for one.
+    /// File with the password, if the server asks for one; mode 0600.
     pub password_file: Option<PathBuf>,
     /// Certificates for TLS. Needed unless `host` is this machine.
     #[serde(default)]

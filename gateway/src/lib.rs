@@ -17,7 +17,7 @@
 //! - `waiting`: how long a request is waited for
 //! - `hash`: the hash of a request
 //! - `metric_table`: names and meanings of the metrics
-//! - `secret_file`: files that only their owner may read
+//! - `secret_file`: files of secrets
 
 mod app;
 mod auth;

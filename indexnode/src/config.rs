@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use mantle_tls::{PostgresTls, TlsSettings, is_loopback};
+use mantle_tls::{PostgresTls, TlsSettings, is_loopback, secret_file};
 use mantle_types::{GroupId, limits::PATH_DEPTH_MAX};
 use serde::{Deserialize, Deserializer};
 
@@ -75,7 +75,7 @@ pub struct PostgresSettings {
     pub database: String,
     /// A login role with REPLICATION, member of `mantle_index`.
     pub user: String,
-    /// File with its password.
+    /// File with its password, mode 0600.
     pub password_file: PathBuf,
     /// Certificates for TLS. Needed unless `host` is this machine.
     #[serde(default)]
@@ -235,11 +235,7 @@ impl Config {
 
     /// The password of the PostgreSQL role.
     pub fn password(&self) -> Result<String> {
-        let path = &self.postgres.password_file;
-        let text = fs::read_to_string(path).with_context(|| format!("postgres.password_file {}", path.display()))?;
-        let password = text.trim_end_matches(['\r', '\n']);
-        ensure!(!password.is_empty(), "postgres.password_file {} is empty", path.display());
-        Ok(password.to_owned())
+        secret_file::password(&self.postgres.password_file).context("postgres.password_file")
     }
 
     /// The other replicas' addresses.

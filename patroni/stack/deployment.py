@@ -58,6 +58,8 @@ class Deployment:
     def _prepare(self) -> None:
         for folder in (self.layout.data, self.layout.config, self.layout.logs, self.layout.pids):
             self.account.own_folder(folder)
+        # They name keys and directories, which other users of the machine may not see.
+        self.layout.logs.chmod(0o700)
         self.layout.binaries.mkdir(exist_ok=True)
         secret.make_missing(self.layout, self.account, self.SECRETS)
 

@@ -14,37 +14,28 @@ BEGIN
        INTO ids, above, paths, owners, grps, modes USING p_ids, p_rows, p_paths;
 END $$;
 
---- analyst: Objects, directories and bytes below a directory, and below each in it down to a depth; no row: no such
---- directory
--- One row for the directory (level 0, empty name) and one for each directory below it down to `depth` levels, parents
--- first. Each row sums up everything below its directory. Deeper directories count for the row above them.
-CREATE FUNCTION mantle.du(ns text, path text, depth int)
+--- analyst: mantle.du by level, of a directory by its id, owner, group and mode
+CREATE FUNCTION mantle.du_below(p_ns bigint, p_id bigint, p_owner int, p_grp int, p_mode int, p_depth int)
 RETURNS TABLE (
     directory text, level int, objects bigint, directories bigint, bytes bigint, owner int, grp int, mode int)
 LANGUAGE plpgsql STABLE {as_caller} AS $$
 #variable_conflict use_column
 DECLARE
-    v_start record;
     -- The result, and for each row the number of the row above it.
-    r_id bigint[];
+    r_id bigint[] := ARRAY[p_id];
     r_path text[] := '{""}';
     r_level int[] := '{0}';
     r_above int[] := '{0}';
-    r_owner int[]; r_grp int[]; r_mode int[];
+    r_owner int[] := ARRAY[p_owner]; r_grp int[] := ARRAY[p_grp]; r_mode int[] := ARRAY[p_mode];
     r_objects bigint[]; r_directories bigint[]; r_bytes bigint[];
     v_first int := 1;  -- of the level that is read
     v_last int := 1;
     c record;
 BEGIN
-    SELECT d.ns, m.id, m.owner, m.grp, m.mode INTO v_start
-      FROM mantle.directory_at(ns, path) AS d
-     CROSS JOIN LATERAL mantle.resolve(du.ns, trim(BOTH '/' FROM path) || '/') AS m;
-    IF NOT FOUND OR (depth >= 0) IS NOT TRUE THEN
+    IF (p_depth >= 0) IS NOT TRUE THEN
         RETURN;
     END IF;
-    r_id := ARRAY[v_start.id];
-    r_owner := ARRAY[v_start.owner]; r_grp := ARRAY[v_start.grp]; r_mode := ARRAY[v_start.mode];
-    FOR v_level IN 1..depth LOOP
+    FOR v_level IN 1..p_depth LOOP
         SELECT * INTO c FROM mantle.du_rows(
             r_id[v_first:v_last], ARRAY(SELECT generate_series(v_first, v_last)), r_path[v_first:v_last]);
         v_first := v_last + 1;
@@ -56,12 +47,12 @@ BEGIN
     END LOOP;
     -- Only rows of the last level may have directories below them that are not rows themselves.
     SELECT * INTO c FROM mantle.rows_below(
-        v_start.ns, r_id[v_first:v_last], ARRAY(SELECT generate_series(v_first, v_last)));
+        p_ns, r_id[v_first:v_last], ARRAY(SELECT generate_series(v_first, v_last)));
     SELECT array_agg(coalesce(s.objects, 0) ORDER BY g.n), array_agg(coalesce(s.directories, 0) ORDER BY g.n),
            array_agg(coalesce(s.bytes, 0) ORDER BY g.n)
       INTO r_objects, r_directories, r_bytes
       FROM generate_series(1, v_last) AS g(n)
-      LEFT JOIN mantle.sums_by_row(ARRAY[v_start.ns], r_id[:v_first - 1] || c.ids,
+      LEFT JOIN mantle.sums_by_row(ARRAY[p_ns], r_id[:v_first - 1] || c.ids,
                                    ARRAY(SELECT generate_series(1, v_first - 1)) || c.rows) AS s ON s.n = g.n;
     FOR i IN REVERSE v_last..2 LOOP
         r_objects[r_above[i]] := r_objects[r_above[i]] + r_objects[i];
@@ -69,6 +60,26 @@ BEGIN
         r_bytes[r_above[i]] := r_bytes[r_above[i]] + r_bytes[i];
     END LOOP;
     RETURN QUERY SELECT * FROM unnest(r_path, r_level, r_objects, r_directories, r_bytes, r_owner, r_grp, r_mode);
+END $$;
+
+--- analyst: Objects, directories and bytes below a directory, and below each in it down to a depth; no row: no such
+--- directory
+-- One row for the directory (level 0, empty name) and one for each directory below it down to `depth` levels, parents
+-- first. Each row sums up everything below its directory. Deeper directories count for the row above them.
+CREATE FUNCTION mantle.du(ns text, path text, depth int)
+RETURNS TABLE (
+    directory text, level int, objects bigint, directories bigint, bytes bigint, owner int, grp int, mode int)
+LANGUAGE plpgsql STABLE {as_caller} AS $$
+#variable_conflict use_column
+DECLARE v_start record;
+BEGIN
+    SELECT d.ns, m.id, m.owner, m.grp, m.mode INTO v_start
+      FROM mantle.directory_at(ns, path) AS d
+     CROSS JOIN LATERAL mantle.resolve(du.ns, trim(BOTH '/' FROM path) || '/') AS m;
+    IF FOUND THEN
+        RETURN QUERY SELECT * FROM mantle.du_below(
+            v_start.ns, v_start.id, v_start.owner, v_start.grp, v_start.mode, depth);
+    END IF;
 END $$;
 
 --- analyst: Objects, directories and bytes below a directory; NULLs if it does not exist

@@ -24,7 +24,7 @@ BEGIN
     END LOOP;
 END $$;
 
---- gateway, importer: Entries by place: a name with a slash is a directory (the root: pid 0). {not_found} if there is none
+--- gateway: Entries by place: a name with a slash is a directory (the root: pid 0). {not_found} if there is none
 CREATE FUNCTION mantle.stat(p_ns bigint, p_pid bigint[], p_name text[])
 RETURNS TABLE (ord int, code text, name text, {entry.declared})
 LANGUAGE c STABLE {as_owner} AS 'MODULE_PATHNAME', 'mantle_stat';

@@ -1,8 +1,15 @@
---- gateway: mantle.du for the gateway; it runs as the owner, while analysts see only what was granted to them
-CREATE FUNCTION mantle.usage(p_ns_name text, p_path text, p_depth int)
+--- gateway: mantle.du by level of a directory by its id; it runs as the owner, while analysts see only what was granted to them.
+--- No row: it was removed
+-- By its id, because its path may lead to another directory by now, which the gateway has not checked.
+CREATE FUNCTION mantle.usage(p_ns bigint, p_id bigint, p_depth int)
 RETURNS TABLE (
     directory text, level int, objects bigint, directories bigint, bytes bigint, owner int, grp int, mode int)
 LANGUAGE plpgsql STABLE {as_owner} AS $$
+DECLARE d mantle.meta;
 BEGIN
-    RETURN QUERY SELECT * FROM mantle.du(p_ns_name, p_path, p_depth);
+    SELECT * INTO d FROM mantle.meta m WHERE m.id = p_id AND m.explicit IS NOT NULL;
+    -- With parent 1 it is in the trash.
+    IF d.ns = p_ns AND d.pid <> 1 THEN
+        RETURN QUERY SELECT * FROM mantle.du_below(d.ns, d.id, d.owner, d.grp, d.mode, p_depth);
+    END IF;
 END $$;

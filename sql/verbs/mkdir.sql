@@ -113,6 +113,6 @@ BEGIN
     PERFORM mantle.raise_fault(mantle.placement_fault(p_pid));
 END $$;
 
---- gateway, importer: Makes directories; an implicit one becomes explicit. Names end in a slash. {already_exists} with the id
+--- gateway: Makes directories; an implicit one becomes explicit. Names end in a slash. {already_exists} with the id
 CREATE FUNCTION mantle.mkdir({mkdir.signature}) RETURNS TABLE (ord int, {mkdir.answer})
 LANGUAGE c VOLATILE {as_owner} AS 'MODULE_PATHNAME', 'mantle_mkdir';

@@ -27,9 +27,8 @@ PLACES, DIRECTORIES, OBJECTS, SIZE = 6, 40, 120, 10
 ROLE = "mantle_analyst"
 # Functions that read in several statements.
 FUNCTIONS = (
-    "du", "du_rows", "rows_below", "keys_below", "sums_by_row", "find", "top_dirs", "check", "check_entries",
-    "check_directories",
-    "check_places", "dirstat",
+    "du", "du_below", "du_rows", "rows_below", "keys_below", "sums_by_row", "find", "top_dirs", "check",
+    "check_entries", "check_directories", "check_places", "dirstat",
 )  # fmt: skip
 
 

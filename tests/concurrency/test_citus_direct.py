@@ -52,7 +52,7 @@ def ends(target: CitusTarget) -> list[tuple[str, int]]:
 
 READS = {
     "is_distributed": "SELECT mantle.is_distributed()",
-    "list_tree": "SELECT count(*) FROM mantle.list_tree(%(ns)s, %(pid)s, '', NULL, 10)",
+    "list_tree": "SELECT count(*) FROM mantle.list_tree(%(ns)s, %(pid)s, '', NULL, 10, '0')",
     "is_local": "SELECT mantle.is_local(ARRAY[%(pid)s::bigint])",
 }
 

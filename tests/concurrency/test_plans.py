@@ -147,13 +147,13 @@ READS = {
     "stat": "SELECT * FROM mantle.stat(%(ns)s, ARRAY[%(large)s, %(large)s]::bigint[], ARRAY['o000001', 'o01000%(n)s'])",
     "dirstat": "SELECT * FROM mantle.dirstat(%(ns)s, ARRAY[%(large)s, %(parent)s]::bigint[])",
     "list": "SELECT * FROM mantle.list(%(ns)s, %(large)s, 'o01000%(n)s', NULL, %(page)s)",
-    "list_tree": "SELECT * FROM mantle.list_tree(%(ns)s, %(ns)s, '', 'large/o01000%(n)s', %(page)s)",
+    "list_tree": "SELECT * FROM mantle.list_tree(%(ns)s, %(ns)s, '', 'large/o01000%(n)s', %(page)s, '7')",
     "resolve_path": "SELECT * FROM mantle.resolve_path('plans', ARRAY['parent', 's20%(n)s'])",
     "replay": "SELECT r.* FROM mantle.namespace('plans') n CROSS JOIN LATERAL "
     "mantle.replay(5, n.ns, gen_random_uuid(), 0) r",
     "assignment": "SELECT * FROM mantle.assignment('plans')",
     "terms": "SELECT g.epoch, mantle.assignment_changes(1) FROM mantle.index_group(1) g",
-    "usage": "SELECT * FROM mantle.usage('plans', 'parent/s20%(n)s', 0)",
+    "usage": "SELECT * FROM mantle.usage(%(ns)s, (%(subdirectories)s::bigint[])[20%(n)s], 0)",
     "unused_locators": "SELECT * FROM mantle.unused_locators(ARRAY['none%(n)s'])",
     "operation": "SELECT * FROM mantle.operation(%(ns)s, gen_random_uuid())",
     "segment_locators": "SELECT * FROM mantle.segment_locators(1, 7%(n)s, 1, NULL, 10)",
@@ -212,7 +212,7 @@ def look(
         at = fill(connection)
         tables = {name for (name,) in connection.execute(TABLES)}
         calls = changes(connection, at)
-        given = {"ns": at.ns, "large": at.large, "parent": at.parent, "page": PAGE}
+        given = {"ns": at.ns, "large": at.large, "parent": at.parent, "page": PAGE, "subdirectories": at.subdirectories}
         for name, query in READS.items():
             calls[name] = lambda n, query=query: connection.execute(query.replace("%(n)s", str(n)), given)
         if drop is not None:

@@ -19,6 +19,7 @@ from tests.support.s3_wire import Wire
 from .allowed_logs import ALLOWED_IN_FAULTS
 from .clients import await_all_ready, connect_as, s3_client
 from .logs import LogWatch
+from .principals import SharedGateway, chmod, shared_gateway
 
 LINES_SHOWN_MAX = 20
 
@@ -127,4 +128,50 @@ def bucket(rest: Rest) -> str:
     """A namespace for one test."""
     name = f"t-{uuid.uuid4().hex[:12]}"
     rest.create_namespace(name)
+    return name
+
+
+@pytest.fixture(scope="module")
+def shared(stack: Stack) -> Iterator[SharedGateway]:
+    """A gateway that knows Alice, Bob, Carol and root (principals.py)."""
+    with shared_gateway(stack) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def alice(shared: SharedGateway) -> Rest:
+    return shared.rest("alice")
+
+
+@pytest.fixture
+def bob(shared: SharedGateway) -> Rest:
+    return shared.rest("bob")
+
+
+@pytest.fixture
+def carol(shared: SharedGateway) -> Rest:
+    return shared.rest("carol")
+
+
+@pytest.fixture
+def s3_of(shared: SharedGateway, stack: Stack):
+    """The S3 client of a principal."""
+    return lambda name: shared.s3_of(stack, name)
+
+
+@pytest.fixture
+def private(alice: Rest) -> str:
+    """A bucket of Alice's as S3 makes it."""
+    name = f"perm-{uuid.uuid4().hex[:12]}"
+    assert alice.call("PUT", f"/v1/ns/{name}").status == 201
+    return name
+
+
+@pytest.fixture
+def open_bucket(alice: Rest) -> str:
+    """A bucket of Alice's that all may use, with a directory `shared/` that all may write to."""
+    name = f"perm-{uuid.uuid4().hex[:12]}"
+    assert alice.call("PUT", f"/v1/ns/{name}?mode=0755&umask=022").status == 201
+    assert alice.call("PUT", f"/v1/ns/{name}/dirs/shared/").status == 201
+    chmod(alice, name, "shared/", "0777")
     return name

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import botocore.exceptions
+
 from stack.stack import Stack
 from tests.support.rest import Rest
 
@@ -40,3 +42,30 @@ def shared_gateway(stack: Stack) -> Iterator[SharedGateway]:
     gateway.credentials = stack.layout.config / "gateway-shared-credentials.toml"
     with running(gateway):
         yield gateway
+
+
+def chmod(client: Rest, ns: str, path: str, mode: str) -> None:
+    answer = client.call("PATCH", f"/v1/ns/{ns}/entries/{path}", {"mode": mode})
+    assert answer.status == 200, answer
+
+
+def entry(client: Rest, ns: str, path: str) -> dict:
+    answer = client.call("GET", f"/v1/ns/{ns}/entries/{path}")
+    assert answer.status == 200, answer
+    return answer.body
+
+
+def refusal(call, *arguments, **given) -> tuple[int, str, str] | None:
+    """Status, code and message of an S3 error, or None."""
+    try:
+        call(*arguments, **given)
+    except botocore.exceptions.ClientError as error:
+        answer = error.response
+        return answer["ResponseMetadata"]["HTTPStatusCode"], answer["Error"]["Code"], answer["Error"].get("Message", "")
+    return None
+
+
+def refused(call, *arguments, **given) -> str | None:
+    """The code of an S3 error, or None."""
+    error = refusal(call, *arguments, **given)
+    return None if error is None else error[1]

@@ -75,7 +75,8 @@ def test_secrets_are_private(stack):
         if path.name.startswith("gateway-of-"):
             continue
         assert path.stat().st_mode & 0o077 == 0, path
-    assert (stack.layout.data / "postgresql").stat().st_mode & 0o077 == 0
+    for closed in (stack.layout.data / "postgresql", stack.layout.logs):
+        assert closed.stat().st_mode & 0o077 == 0, closed
     for process in stack.processes():
         pid = process.pid()
         owner = Path(f"/proc/{pid}").stat().st_uid

@@ -3,81 +3,19 @@
 Alice (1001) and Bob (1002) are in group 50, Carol (1003) is not.
 """
 
-import uuid
-
-import botocore.exceptions
 import psycopg
 import pytest
 
 from stack import secret
 
 from .clients import connect_as
-from .principals import shared_gateway
-
-
-@pytest.fixture(scope="module")
-def gateway(stack):
-    with shared_gateway(stack) as gateway:
-        yield gateway
+from .principals import chmod, entry, refused
 
 
 @pytest.fixture
-def alice(gateway):
-    return gateway.rest("alice")
-
-
-@pytest.fixture
-def bob(gateway):
-    return gateway.rest("bob")
-
-
-@pytest.fixture
-def carol(gateway):
-    return gateway.rest("carol")
-
-
-@pytest.fixture
-def s3(gateway, stack):
+def s3(s3_of):
     """The S3 client of a principal."""
-    return lambda name: gateway.s3_of(stack, name)
-
-
-@pytest.fixture
-def private(alice) -> str:
-    """A bucket of Alice's as S3 makes it."""
-    name = f"perm-{uuid.uuid4().hex[:12]}"
-    assert alice.call("PUT", f"/v1/ns/{name}").status == 201
-    return name
-
-
-@pytest.fixture
-def open_bucket(alice) -> str:
-    """A bucket of Alice's that all may use, with a directory `shared/` that all may write to."""
-    name = f"perm-{uuid.uuid4().hex[:12]}"
-    assert alice.call("PUT", f"/v1/ns/{name}?mode=0755&umask=022").status == 201
-    assert alice.call("PUT", f"/v1/ns/{name}/dirs/shared/").status == 201
-    chmod(alice, name, "shared/", "0777")
-    return name
-
-
-def chmod(client, ns: str, path: str, mode: str) -> None:
-    answer = client.call("PATCH", f"/v1/ns/{ns}/entries/{path}", {"mode": mode})
-    assert answer.status == 200, answer
-
-
-def entry(client, ns: str, path: str) -> dict:
-    answer = client.call("GET", f"/v1/ns/{ns}/entries/{path}")
-    assert answer.status == 200, answer
-    return answer.body
-
-
-def refused(call, *arguments, **given) -> str | None:
-    """The code of an S3 error, or None."""
-    try:
-        call(*arguments, **given)
-    except botocore.exceptions.ClientError as error:
-        return error.response["Error"]["Code"]
-    return None
+    return s3_of
 
 
 def test_a_new_bucket_is_private(private, s3, alice, bob):

@@ -69,7 +69,7 @@ SELECT results_eq($$ SELECT bucket, key, size, etag, content_type FROM mantle.ex
         'export_inventory: in key order, without implied directories');
 RESET ROLE;
 SELECT results_eq($$ SELECT key COLLATE "C" FROM mantle.export_inventory('tap-analysts', '') $$,
-    format($$ SELECT key COLLATE "C" FROM mantle.list_tree(%1$s, %1$s, '', NULL, 1000) $$, :ns), 'as S3 lists it');
+    format($$ SELECT key COLLATE "C" FROM mantle.list_tree(%1$s, %1$s, '', NULL, 1000, '0') $$, :ns), 'as S3 lists it');
 SET LOCAL ROLE mantle_analyst;
 
 SELECT results_eq('SELECT * FROM mantle.size_histogram',

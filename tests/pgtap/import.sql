@@ -1,6 +1,6 @@
 \ir setup.psql
 BEGIN;
-SELECT plan(27);
+SELECT plan(35);
 SELECT tap.namespace('tap-import') AS ns \gset
 SELECT first_id AS i FROM mantle.allocate_ids('import', 3000) \gset
 CREATE FUNCTION pg_temp.dirs(ns bigint, pids bigint[], names text[], ids bigint[]) RETURNS TABLE (ord int, code text,
@@ -72,5 +72,26 @@ SELECT throws_ok(format('SELECT pg_temp.objects(%s, ARRAY[%s], ''{a,b}'', ''{1}'
 SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');
 SELECT results_eq($$ SELECT * FROM mantle.du('tap-import', 'u') $$, 'VALUES (4::bigint, 4::bigint, 34::bigint)', 'du');
 SELECT results_eq($$ SELECT name FROM mantle.ls('tap-import', '/u/') $$, $$ VALUES ('o1'), ('v/'), ('w/') $$, 'ls');
+
+-- The importer finds directories, and keeps those that a listing names. It reads no entry, and gives no metadata.
+SET LOCAL ROLE mantle_importer;
+SELECT results_eq(format('SELECT ord, id FROM mantle.import_known(%1$s, ARRAY[%1$s, %1$s, %1$s, %2$s], ''{u/,obj,none/,v/}'')
+    ORDER BY ord', :ns, :i), format('VALUES (1, %1$s::bigint), (4, %1$s + 1)', :i), 'ids of directories, and of nothing else');
+SELECT is_empty(format('SELECT * FROM mantle.import_known(%s, ARRAY[%s], ''{u/}'')', :ns + 1, :ns), 'of the namespace');
+SELECT results_eq(format('SELECT * FROM mantle.import_explicit(5, %1$s, ARRAY[%1$s, %1$s, %1$s, %1$s], ''{u/,late/,obj/,x}'',
+    ARRAY[%2$s, %2$s + 1, %2$s + 2, %2$s + 3]) ORDER BY ord', :ns, :i + 500),
+    $$ VALUES (1, NULL), (2, NULL), (3, 'MT016'), (4, 'MT001') $$, 'one that was implicit, one that was missing, two refused');
+SELECT results_eq(format('SELECT code FROM mantle.import_explicit(5, %1$s, ARRAY[%1$s], ''{u/}'', ARRAY[%2$s])', :ns, :i + 504),
+    $$ VALUES ('MT012') $$, 'again');
+SELECT throws_ok(format('SELECT mantle.import_explicit(5, %s, ARRAY[%s], ''{u/}'', ARRAY[%s])', :ns + 1, :ns, :i + 505),
+    'MT011', NULL, 'no such namespace to make them in');
+SELECT throws_ok(format('SELECT * FROM mantle.stat(%1$s, ARRAY[%1$s], ''{u/}'')', :ns), '42501', NULL, 'reads no entry');
+SELECT throws_ok(format($$ SELECT * FROM mantle.mkdir('{5}', ARRAY[%1$s], ARRAY[%1$s], '{w/}', ARRAY[%2$s], '{1}', '{1}', '{448}',
+    '{true}', ARRAY['{"a": "b"}']::jsonb[], ARRAY[gen_random_uuid()], '{0}', p_caller => '{0}') $$, :ns, :i + 506),
+    '42501', NULL, 'and gives no metadata');
+RESET ROLE;
+SELECT results_eq(format('SELECT id, owner, grp, mode, explicit, user_metadata FROM mantle.stat(%1$s, ARRAY[%1$s, %1$s],
+    ''{u/,late/}'') ORDER BY ord', :ns), format('VALUES (%s::bigint, 7, 8, 493, true, NULL::jsonb), (%s, 7, 8, 493, true, NULL)',
+    :i, :i + 501), 'explicit, with owner, group and mode as the root');
 SELECT * FROM finish();
 ROLLBACK;

@@ -1,6 +1,6 @@
 -- Order, ranges and pages, compared with an oracle: a recursive query builds every key, sorted as bytes.
 \ir setup.psql
-SELECT plan(23);
+SELECT plan(30);
 SELECT tap.namespace('tap-listing') AS ns \gset
 
 -- A seeded tree with names before, between and after '/' and '0', in directories and beside them.
@@ -37,15 +37,15 @@ $$;
 CREATE TEMP TABLE oracle AS SELECT key COLLATE "C" AS key, id FROM pg_temp.tree(:ns);
 SELECT cmp_ok((SELECT count(*) FROM oracle), '>', 150::bigint, 'a tree worth the name');
 
-CREATE FUNCTION pg_temp.pages(ns bigint, root bigint, prefix text, page int) RETURNS TABLE (key text, id bigint)
-    LANGUAGE plpgsql AS $$
+CREATE FUNCTION pg_temp.pages(ns bigint, root bigint, prefix text, page int, caller text DEFAULT '0')
+    RETURNS TABLE (key text, id bigint) LANGUAGE plpgsql AS $$
 DECLARE
     v_after text;
     v_found boolean := true;
 BEGIN
     WHILE v_found LOOP
         v_found := false;
-        FOR key, id IN SELECT l.key, l.id FROM mantle.list_tree(ns, root, prefix, v_after, page) AS l LOOP
+        FOR key, id IN SELECT l.key, l.id FROM mantle.list_tree(ns, root, prefix, v_after, page, caller) AS l LOOP
             v_found := true;
             v_after := key;
             RETURN NEXT;
@@ -66,10 +66,42 @@ SELECT results_eq(format('SELECT * FROM pg_temp.pages(%s, %s, %L, 3)', :ns, :ns,
 SELECT is_empty(format($$
     SELECT s.k FROM (SELECT key || e AS k FROM oracle CROSS JOIN unnest(ARRAY['', '!', '/', '/x', '0']) AS e
                      UNION ALL SELECT left(key, -1) FROM oracle) AS s
-     WHERE (SELECT l.key FROM mantle.list_tree(%1$s, %1$s, '', s.k, 1) AS l) COLLATE "C"
+     WHERE (SELECT l.key FROM mantle.list_tree(%1$s, %1$s, '', s.k, 1, '0') AS l) COLLATE "C"
            IS DISTINCT FROM (SELECT min(t.key COLLATE "C") FROM oracle AS t WHERE t.key COLLATE "C" > s.k COLLATE "C")
                $$, :ns),
     'start after any key, existing or not');
+
+-- To a caller: nothing from below a directory that it may not both read and search. Some directories are closed at random.
+UPDATE mantle.meta SET mode = (ARRAY[448, 484, 457])[(1 + id % 3)::int]
+ WHERE ns = :ns AND explicit IS NOT NULL AND pid <> 0 AND id % 4 = 0;
+CREATE FUNCTION pg_temp.open_tree(root bigint) RETURNS TABLE (key text, id bigint) LANGUAGE sql AS $$
+    WITH RECURSIVE t AS (
+        SELECT m.name::text AS key, m.id, m.explicit, m.mode FROM tap.meta() m WHERE m.pid = root AND m.id IS NOT NULL
+        UNION ALL
+        SELECT t.key || m.name, m.id, m.explicit, m.mode FROM t JOIN tap.meta() m ON m.pid = t.id AND m.id IS NOT NULL
+         WHERE t.explicit IS NOT NULL AND t.mode & 5 = 5)
+    SELECT t.key, t.id FROM t WHERE t.explicit IS DISTINCT FROM false
+$$;
+CREATE TEMP TABLE open_oracle AS SELECT key COLLATE "C" AS key, id FROM pg_temp.open_tree(:ns);
+SELECT ok((SELECT count(*) > 50 FROM open_oracle)
+          AND (SELECT count(*) > 20 FROM oracle WHERE NOT EXISTS (SELECT FROM open_oracle o WHERE o.id = oracle.id)),
+              'enough is open, and enough is closed');
+SELECT results_eq(format('SELECT * FROM pg_temp.pages(%s, %s, '''', %s, ''5,6'')', :ns, :ns, n),
+                  'SELECT key COLLATE "default", id FROM open_oracle ORDER BY open_oracle.key COLLATE "C"',
+                      format('as a caller sees it, by pages of %s', n))
+  FROM unnest(ARRAY[1, 7, 1000]) AS n;
+SELECT is_empty(format($$
+    SELECT s.k FROM (SELECT key || e AS k FROM oracle CROSS JOIN unnest(ARRAY['', '!', '/', '/x', '0']) AS e) AS s
+     WHERE (SELECT l.key FROM mantle.list_tree(%1$s, %1$s, '', s.k, 1, '5') AS l) COLLATE "C"
+           IS DISTINCT FROM (SELECT min(t.key COLLATE "C") FROM open_oracle AS t WHERE t.key COLLATE "C" > s.k COLLATE "C")
+        OR (SELECT l.key FROM mantle.list_tree(%1$s, %1$s, s.k, NULL, 1, '5') AS l) COLLATE "C"
+           IS DISTINCT FROM (SELECT min(t.key COLLATE "C") FROM open_oracle AS t WHERE starts_with(t.key, s.k)) $$, :ns),
+    'also from a start or a prefix behind a closed directory');
+SELECT results_eq(format('SELECT * FROM pg_temp.pages(%s, %s, '''', 100, ''7'')', :ns, :ns),
+                  'SELECT key COLLATE "default", id FROM oracle ORDER BY oracle.key COLLATE "C"', 'their owner sees all');
+SELECT results_eq(format('SELECT * FROM pg_temp.pages(%s, %s, '''', 100, NULL)', :ns, :ns),
+                  'SELECT key COLLATE "default", id FROM open_oracle ORDER BY open_oracle.key COLLATE "C"',
+                      'without a caller the permissions of others hold');
 
 -- One directory.
 SELECT results_eq(format('SELECT name FROM mantle.list(%s, %s, NULL, NULL, 1000)', :ns, :ns),

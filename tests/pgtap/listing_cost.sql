@@ -36,7 +36,7 @@ BEGIN
         (v_plan -> 0 -> 'Plan' ->> 'Shared Read Blocks')::bigint;
 END $$;
 CREATE FUNCTION pg_temp.page(ns bigint, prefix text, after text, n int) RETURNS bigint LANGUAGE sql AS $$
-    SELECT pg_temp.buffers(format('SELECT * FROM mantle.list_tree(%s, %s, %L, %L, %s)', ns, ns, prefix, after, n)) $$;
+    SELECT pg_temp.buffers(format('SELECT * FROM mantle.list_tree(%s, %s, %L, %L, %s, ''0'')', ns, ns, prefix, after, n)) $$;
 SELECT pg_temp.page(:ns, '', 'd', 1000) AS first, pg_temp.page(:ns, '', 'd01920/f', 1000) AS last,
        pg_temp.page(:ns, '', 'd', 100) AS small \gset
 SELECT cmp_ok(:first, '<', 15000, format('the first page reads %s buffers', :first));

@@ -14,17 +14,17 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      admit_segments create_manifest_delegated create_upload_delegated delete_namespace delete_object directories_below
      dirstat drop_manifest_delegated end_stale_session extents_between fence_request_delegated finish_upload_delegated
      forget_freed_delegated hosted_groups lease lease_segments lineage list list_filled list_local list_namespaces
-     list_parts list_tree list_uploads mount_volume names_below operation part_of_object prune_tree put_object
+     list_parts list_tree list_uploads mkdir mount_volume names_below operation part_of_object prune_tree put_object
      put_part_delegated register_volume release_segments remove_tree rename_directory rename_object
      replace_locators_delegated replay resolve_path rmdir seal_upload_delegated segment_locators set_attributes
-     set_umask set_volume_state stat_local take_freed_delegated take_over_segments unseal_upload_delegated
-     unused_locators upload upload_usage usage volume volume_nodes
+     set_umask set_volume_state stat stat_local take_freed_delegated take_over_segments unseal_upload_delegated
+     unused_locators upload upload_usage usage volume volume_nodes'),
     ('mantle_gateway mantle_importer',
-     'allocate_ids assignment mkdir namespace raise_key_size stat'),
+     'allocate_ids assignment namespace raise_key_size'),
     ('mantle_gateway mantle_importer mantle_monitor',
      'index_source shard_map'),
     ('mantle_importer',
-     'import_directories import_objects'),
+     'import_directories import_explicit import_known import_objects'),
     ('mantle_gateway mantle_index',
      'index_group'),
     ('mantle_index',
@@ -37,9 +37,11 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
     ('mantle_monitor',
      'backlogs_now check_cluster delta_backlog_now namespace_groups worker_steps_now'),
     ('mantle_gateway mantle_monitor',
-     mantle_gateway mantle_index mantle_monitor mutation_fault_code setting_problems volume_status worker_problems
+     'volume_status worker_problems'),
+    ('mantle_gateway mantle_index mantle_monitor',
+     'mutation_fault_code setting_problems'),
     ('mantle_analyst',
-     'are_many check check_directories check_entries check_permissions check_places check_roots depths directory_at du du_rows
+     'are_many check check_directories check_entries check_permissions check_places check_roots depths directory_at du du_below du_rows
      entry_name_fault export_inventory find hot_dirs keys_below like_pattern ls may_read octal path_of
      powers_of_two resolve rows_below split_path sums_by_row top_dirs tree_depths tree_keys tree_rows
      unreached_directories walk_path'),

@@ -76,7 +76,7 @@ SELECT is((SELECT code FROM tap.put(:ns, :v, 'late')), 'MT018', 'the victim has 
 SELECT results_eq(format('SELECT entries, subdirectories FROM mantle.dirstat(%s, ARRAY[%s, %s])', :ns, :a, :b),
     'VALUES (0::bigint, 0::bigint), (2, 1)', 'counted once');
 SELECT is((SELECT code FROM tap.rename(:ns, :ns, 'a/', :a, :v, 'a/')), 'MT018', 'not into a removed directory');
-SELECT is((SELECT key FROM mantle.list_tree(:ns, :ns, 'b/v/o', NULL, 1)), 'b/v/o', 'objects below moved along');
+SELECT is((SELECT key FROM mantle.list_tree(:ns, :ns, 'b/v/o', NULL, 1, '0')), 'b/v/o', 'objects below moved along');
 SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');
 SELECT * FROM finish();
 ROLLBACK;

@@ -147,7 +147,7 @@ SET ROLE mantle_index;
 SELECT ok((SELECT count(DISTINCT ns) >= 3 FROM mantle.directories), 'the index sees all directories');
 RESET ROLE;
 SET ROLE mantle_gateway;
-SELECT is((SELECT objects FROM mantle.usage('tap-rls-b', '', 0)), 1::bigint, 'the gateway has its own du');
+SELECT is((SELECT objects FROM mantle.usage(:b, :b, 0)), 1::bigint, 'the gateway has its own du');
 SELECT is((SELECT count(*) FROM mantle.list(:b, :b, NULL, NULL, 10)), 2::bigint, 'and reads every namespace');
 RESET ROLE;
 

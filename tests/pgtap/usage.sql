@@ -1,7 +1,7 @@
 -- du() by level, and usage() as the gateway calls it, compared with a count over every entry; and the locators in use.
 \ir setup.psql
 BEGIN;
-SELECT plan(12);
+SELECT plan(14);
 SELECT tap.namespace('tap-usage') AS ns \gset
 SELECT new_id AS a FROM tap.mkdir(:ns, :ns, 'a/') \gset
 SELECT new_id AS b FROM tap.mkdir(:ns, :a, 'b/') \gset
@@ -31,9 +31,11 @@ SELECT results_eq('SELECT * FROM mantle.du(''tap-usage'', ''a'')', 'VALUES (4::b
 SELECT results_eq('SELECT owner, grp, mode FROM mantle.du(''tap-usage'', ''a'', 1) WHERE level = 1 LIMIT 1',
     'VALUES (7, 8, 493)', 'with their permissions');
 SET LOCAL ROLE mantle_gateway;
-SELECT results_eq('SELECT directory, objects, directories, bytes FROM mantle.usage(''tap-usage'', ''a'',
-    1) ORDER BY directory', $$ VALUES ('', 4::bigint, 3::bigint, 1210::bigint), ('b/', 3, 1, 1200), ('e/', 0, 0, 0) $$,
+SELECT results_eq(format('SELECT directory, objects, directories, bytes FROM mantle.usage(%s, %s, 1) ORDER BY directory',
+    :ns, :a), $$ VALUES ('', 4::bigint, 3::bigint, 1210::bigint), ('b/', 3, 1, 1200), ('e/', 0, 0, 0) $$,
     'the gateway''s');
+SELECT is_empty(format('SELECT * FROM mantle.usage(%s, %s, 1)', :z, :a), 'of this namespace only');
+SELECT is_empty(format('SELECT * FROM mantle.usage(%s, 1, 1)', :ns), 'of a directory only');
 RESET ROLE;
 SELECT ok((SELECT d IS NULL FROM (SELECT objects AS d FROM mantle.du('tap-usage', 'x')) AS d),
     'NULL when there is none');

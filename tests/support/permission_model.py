@@ -44,38 +44,60 @@ def of_class(name: str, bits: int, mode: int = 0) -> Permission:
     return Permission(owner, group, mode)
 
 
+OPEN = Permission(NOBODY, OTHER_GROUP, 0o777)
+
+
 @dataclass(frozen=True)
 class Cell:
-    """What an operation meets: a directory on the way, the directory that it changes or reads, and the entry in it."""
+    """What an operation meets: a directory on the way, the directory that it changes or reads, the entry in it, and, if
+    that is a directory that is removed with everything below, a directory in it.
+    """
 
-    above: Permission
-    directory: Permission
-    entry: Permission
+    above: Permission = OPEN
+    directory: Permission = OPEN
+    entry: Permission = OPEN
+    below: Permission = OPEN
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What an operation needs. `entry`: bits of the entry; its owner may do without them if `or_owner`.
+    """What an operation needs.
 
-    `sticky`: in a directory with the sticky bit, only the owner of the directory, of the entry, and uid 0 may.
-    `owner_only`: bits do not help.
+    `entry`: bits of the entry; its owner may do without them if `or_owner`. `reads`: r on the entry too, also for its
+    owner. `sticky`: in a directory with the sticky bit, only the owner of the directory, of the entry, and uid 0 may.
+    `owner_only`: bits of the entry do not help. `root_only`: nor does owning it. `empties`: the entry and every
+    directory below it have to be such that the caller could remove what is in them.
+    `is_directory`, `is_namespace`: what the entry is; an object otherwise.
     """
 
     operation: str
-    directory: int
+    directory: int = 0
     entry: int = 0
     or_owner: bool = False
+    reads: bool = False
     sticky: bool = False
     owner_only: bool = False
+    root_only: bool = False
+    empties: bool = False
+    is_directory: bool = False
+    is_namespace: bool = False
     note: str = ""
 
     def allows(self, cell: Cell, uid: int = CALLER, gids: tuple[int, ...] = (GROUP,)) -> bool:
         if uid == 0:
             return True
         here, entry = cell.directory, cell.entry
-        if not cell.above.bits(uid, gids) & SEARCH or self.directory & ~here.bits(uid, gids):
+        if self.root_only:
+            return False
+        if not self.is_namespace and not cell.above.bits(uid, gids) & SEARCH:
+            return False
+        if self.directory & ~here.bits(uid, gids):
             return False
         if self.sticky and here.mode & STICKY and uid not in (here.owner, entry.owner):
+            return False
+        if self.empties and not all(may_empty(one, uid, gids) for one in (entry, cell.below)):
+            return False
+        if self.reads and not entry.bits(uid, gids) & READ:
             return False
         owns = uid == entry.owner
         if self.owner_only:
@@ -83,52 +105,102 @@ class Rule:
         return not self.entry & ~entry.bits(uid, gids) or (self.or_owner and owns)
 
 
-WX = WRITE | SEARCH
+def may_empty(directory: Permission, uid: int, gids: tuple[int, ...]) -> bool:
+    is_kept = directory.mode & STICKY and uid != directory.owner
+    return directory.bits(uid, gids) == READ | WRITE | SEARCH and not is_kept
+
+
+WX, RX, RWX = WRITE | SEARCH, READ | SEARCH, READ | WRITE | SEARCH
 RULES = (
-    Rule("put a new object", WX, note="also copy to it, complete an upload of it"),
-    Rule("make a directory", WX),
+    Rule(
+        "put a new object", WX,
+        note="also copy to it, complete an upload of it; to begin one, this or the right to overwrite",
+    ),
+    Rule("make a directory", WX, is_directory=True, note="also make an implicit one explicit"),
     Rule(
         "overwrite an object", SEARCH, WRITE, or_owner=True, sticky=True,
-        note="put, copy onto, complete onto; it keeps owner, group and mode",
+        note="put, copy onto, complete an upload of it; it keeps owner, group and mode",
     ),
+    Rule(
+        "put the key of a directory that is there", WX, WRITE, or_owner=True, is_directory=True,
+        note="with metadata; r is enough if that changes nothing",
+    ),
+    Rule("go on with an upload of one's own", SEARCH, note="send or copy parts, list them, end it"),
+    Rule("go on with an upload of another's", root_only=True, note="also the namespace's owner"),
     Rule("read an object", SEARCH, READ, note="GET, HEAD, attributes, tags; also as the source of a copy"),
+    Rule("read the key of a directory", SEARCH, READ, is_directory=True, note="likewise"),
     Rule("stat", SEARCH, note="without r on the entry: no etag, content type, metadata"),
-    Rule("list", READ | SEARCH, note="as stat, for each entry"),
+    Rule("list", RX, note="as stat, for each entry"),
+    Rule(
+        "list everything below", RX, RX, is_directory=True,
+        note="on the entry: on each directory below; what is in another is left out",
+    ),
+    Rule("totals of a directory", SEARCH, READ, is_directory=True),
     Rule("delete an object", WX, sticky=True),
-    Rule("remove an empty directory", WX, sticky=True),
+    Rule("remove an empty directory", WX, sticky=True, is_directory=True),
+    Rule(
+        "make a directory implicit", WX, sticky=True, is_directory=True, note="delete the key of one that holds others",
+    ),
+    Rule(
+        "remove a directory with everything below", WX, RWX, sticky=True, empties=True, is_directory=True,
+        note="rwx also on each directory below; one that is sticky has to be the caller's",
+    ),
     Rule("rename an object away", WX, sticky=True),
     Rule("rename an object to a new name", WX, note="at the destination"),
     Rule(
         "rename an object onto another", WX, WRITE, or_owner=True, sticky=True,
         note="at the destination; the object that moves keeps its own owner, group and mode",
     ),
-    Rule("rename a directory in its parent", WX, sticky=True),
-    Rule("move a directory to another parent", WX, WRITE, or_owner=True, sticky=True),
+    Rule("rename a directory in its parent", WX, sticky=True, is_directory=True),
+    Rule("move a directory to another parent", WX, WRITE, or_owner=True, sticky=True, is_directory=True),
+    Rule("move a directory to a new name", WX, is_directory=True, note="at the destination"),
+    Rule("move a directory onto an empty one", WX, sticky=True, is_directory=True, note="at the destination"),
     Rule("change the mode", SEARCH, owner_only=True),
     Rule("change the group", SEARCH, owner_only=True, note="to a group of the caller's"),
-    Rule("change user metadata", SEARCH, WRITE, or_owner=True, note="also tags"),
+    Rule("change the group to another", root_only=True),
+    Rule("change the owner", root_only=True),
+    Rule("change user metadata", SEARCH, WRITE, or_owner=True),
+    Rule("change tags", SEARCH, WRITE, or_owner=True, reads=True),
+    Rule("change the umask of a namespace", owner_only=True, is_namespace=True),
+    Rule("remove a namespace", owner_only=True, is_namespace=True, note="one that is empty"),
 )  # fmt: skip
 BY_NAME = {rule.operation: rule for rule in RULES}
-OPEN = Permission(NOBODY, OTHER_GROUP, 0o777)
 
 
 def cells(rule: Rule) -> list[Cell]:
-    """Every class with every bit, of each of the three places, while the other two are open; and every combination of
-    owners that the sticky bit tells apart.
+    """Every class with every bit, of each of the places, while the others are open; and every combination of owners
+    that the sticky bit tells apart.
     """
-    base = Cell(OPEN, OPEN, replace(OPEN, owner=CALLER, group=GROUP) if rule.owner_only else OPEN)
+    mine = replace(OPEN, owner=CALLER, group=GROUP)
+    base = Cell(entry=mine if rule.owner_only else OPEN)
     varied = [of_class(name, bits) for name, bits in product(CLASSES, range(8))]
-    found = [replace(base, **{place: one}) for place in ("above", "directory", "entry") for one in varied]
+    if rule.is_namespace:
+        return [replace(base, entry=one) for one in varied]
+    places = ("above", "directory", "entry", "below") if rule.empties else ("above", "directory", "entry")
+    found = [replace(base, **{place: one}) for place in places for one in varied]
     owners = (CALLER, NOBODY)
-    for mine, its in product(owners, owners):
+    for one, its in product(owners, owners):
         for entry_mode in (0o777, 0o000):
-            directory = Permission(mine, OTHER_GROUP, 0o777 | STICKY)
+            directory = Permission(one, OTHER_GROUP, 0o777 | STICKY)
             found.append(Cell(OPEN, directory, Permission(its, OTHER_GROUP, entry_mode)))
+    if rule.empties:
+        sticky = [Permission(owner, OTHER_GROUP, 0o777 | STICKY) for owner in owners]
+        found += [replace(base, **{place: one}) for place in ("entry", "below") for one in sticky]
     return found
 
 
 def _letters(bits: int) -> str:
     return "".join(letter for bit, letter in LETTERS.items() if bits & bit) or "–"
+
+
+def _entry(rule: Rule) -> str:
+    if rule.root_only:
+        return "only uid 0"
+    if rule.owner_only:
+        return "its owner"
+    if rule.reads:
+        return f"r, and {_letters(rule.entry)} or its owner"
+    return _letters(rule.entry) + (", or its owner" if rule.or_owner else "")
 
 
 def table() -> str:
@@ -138,7 +210,9 @@ def table() -> str:
         "|---|---|---|---|---|---|",
     ]
     for rule in RULES:
-        entry = "its owner" if rule.owner_only else _letters(rule.entry) + (", or its owner" if rule.or_owner else "")
+        way = "–" if rule.is_namespace or rule.root_only else "x"
         sticky = "owner of directory or entry" if rule.sticky else "–"
-        lines.append(f"| {rule.operation} | x | {_letters(rule.directory)} | {entry} | {sticky} | {rule.note} |")
+        lines.append(
+            f"| {rule.operation} | {way} | {_letters(rule.directory)} | {_entry(rule)} | {sticky} | {rule.note} |"
+        )
     return "\n".join(lines) + "\n"

@@ -61,7 +61,8 @@ fn refused_unless(allowed: Result<bool, ErrorCode>) -> Fault {
     }
 }
 
-fn permission(owner: Option<i32>, grp: Option<i32>, mode: Option<i32>) -> Permission {
+/// The permission in columns of an entry.
+pub fn permission(owner: Option<i32>, grp: Option<i32>, mode: Option<i32>) -> Permission {
     let number = |of: Option<i32>| of.unwrap_or_default() as u32;
     Permission { owner: number(owner), group: number(grp), mode: number(mode) as u16 }
 }

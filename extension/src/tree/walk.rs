@@ -1,13 +1,15 @@
 //! Walks a tree in S3's key order, one page at a time.
 //!
 //! Names have their trailing slash and are compared as bytes, so the depth-first order of rows is the byte order of
-//! whole keys. A page seeks its place with one primary-key lookup a level, then reads forward. Its cost depends on the
+//! whole keys. A directory that the caller may not read and search is not entered: its permission is in the row by which the
+//! walk found it. A page seeks its place with one primary-key lookup a level, then reads forward. Its cost depends on the
 //! directories that it passes through, not on its position in the namespace. Siblings are read in chunks and kept, so a
 //! page of thousands of small directories costs one statement a directory. All statements run under the caller's
 //! snapshot.
 
 use std::{collections::VecDeque, thread::LocalKey};
 
+use mantle_types::{Caller, Permission};
 use pgrx::prelude::*;
 
 use crate::{
@@ -15,7 +17,10 @@ use crate::{
         row::{Value, values},
         saved_plan::SavedPlan,
     },
-    steps::name::{above_all_names, prefix_end},
+    steps::{
+        access::permission,
+        name::{above_all_names, prefix_end},
+    },
 };
 
 /// Siblings per statement, at first and at most.
@@ -28,19 +33,19 @@ thread_local! {
     // Two ranges of the primary key, so that the attribute and delta records (`/_ATTR`), which lie between `/` and `0`,
     // are not read. One range a statement: with both, Citus would make a plan for each directory.
     static CHILDREN_BELOW: SavedPlan = const { SavedPlan::new(
-        c"SELECT name, id, explicit FROM mantle.meta
+        c"SELECT name, id, explicit, owner, grp, mode FROM mantle.meta
            WHERE pid = $1 AND name >= $2 AND name < $3 AND name < '/' AND name <> $4 AND ts = 0 ORDER BY name LIMIT $5", RANGE) };
     static CHILDREN_ABOVE: SavedPlan = const { SavedPlan::new(
-        c"SELECT name, id, explicit FROM mantle.meta
+        c"SELECT name, id, explicit, owner, grp, mode FROM mantle.meta
            WHERE pid = $1 AND name >= $2 AND name < $3 AND name >= '0' AND name <> $4 AND ts = 0 ORDER BY name LIMIT $5", RANGE) };
     static FIRST_BELOW: SavedPlan = const { SavedPlan::new(
-        c"SELECT name, id, explicit FROM mantle.meta WHERE pid = $1 AND name < '/' AND ts = 0 ORDER BY name LIMIT 1",
+        c"SELECT name, id, explicit, owner, grp, mode FROM mantle.meta WHERE pid = $1 AND name < '/' AND ts = 0 ORDER BY name LIMIT 1",
         &[pg_sys::INT8OID]) };
     static FIRST_ABOVE: SavedPlan = const { SavedPlan::new(
-        c"SELECT name, id, explicit FROM mantle.meta WHERE pid = $1 AND name >= '0' AND ts = 0 ORDER BY name LIMIT 1",
+        c"SELECT name, id, explicit, owner, grp, mode FROM mantle.meta WHERE pid = $1 AND name >= '0' AND ts = 0 ORDER BY name LIMIT 1",
         &[pg_sys::INT8OID]) };
     static CHILD: SavedPlan = const { SavedPlan::new(
-        c"SELECT name, id, explicit FROM mantle.meta WHERE pid = $1 AND name = $2 AND ts = 0",
+        c"SELECT name, id, explicit, owner, grp, mode FROM mantle.meta WHERE pid = $1 AND name = $2 AND ts = 0",
         &[pg_sys::INT8OID, pg_sys::TEXTOID]) };
 }
 
@@ -49,6 +54,23 @@ struct Child {
     id: i64,
     /// `None` for an object.
     explicit: Option<bool>,
+    permission: Permission,
+}
+
+/// Who walks.
+enum Walker {
+    /// Enters every directory.
+    Anybody,
+    Caller(Caller),
+}
+
+impl Walker {
+    fn may_enter(&self, directory: &Child) -> bool {
+        match self {
+            Self::Anybody => true,
+            Self::Caller(caller) => directory.permission.may_list(caller),
+        }
+    }
 }
 
 /// A directory that is being read.
@@ -121,7 +143,10 @@ impl Frame {
 
 fn run(statement: &'static LocalKey<SavedPlan>, arguments: &[Value]) -> VecDeque<Child> {
     let children = statement.with(|s| {
-        s.stable_rows(arguments, |row| Some(Child { name: row.get(1)?, id: row.get(2)?, explicit: row.get(3) }))
+        s.stable_rows(arguments, |row| {
+            let permission = permission(row.get(4), row.get(5), row.get(6));
+            Some(Child { name: row.get(1)?, id: row.get(2)?, explicit: row.get(3), permission })
+        })
     });
     children.into_iter().flatten().collect()
 }
@@ -138,7 +163,7 @@ struct Found {
 }
 
 /// The frames at the beginning of a page: first down the directories of the prefix, then down those of `start_after`.
-fn seek(root: i64, prefix: &str, start_after: Option<&str>, page: &mut Vec<Found>) -> Vec<Frame> {
+fn seek(root: i64, prefix: &str, start_after: Option<&str>, walker: &Walker, page: &mut Vec<Found>) -> Vec<Frame> {
     let after = start_after.filter(|s| *s >= prefix);
     if after.is_some_and(|s| !s.starts_with(prefix)) {
         return Vec::new();
@@ -151,6 +176,9 @@ fn seek(root: i64, prefix: &str, start_after: Option<&str>, page: &mut Vec<Found
         if key == prefix && child.explicit == Some(true) && after.is_none() {
             page.push(Found { key: key.clone(), pid, name: name.to_owned() });
         }
+        if !walker.may_enter(&child) {
+            return Vec::new();
+        }
         pid = child.id;
     }
     let mut frames = vec![Frame::new(pid, key).only_prefix(&prefix[base..])];
@@ -160,16 +188,16 @@ fn seek(root: i64, prefix: &str, start_after: Option<&str>, page: &mut Vec<Found
         if !name.ends_with('/') {
             break;
         }
-        let Some(child) = child(frame.pid, name) else { break };
+        let Some(child) = child(frame.pid, name).filter(|child| walker.may_enter(child)) else { break };
         let key = format!("{}{name}", frame.key);
         frames.push(Frame::new(child.id, key));
     }
     frames
 }
 
-fn page(root: i64, prefix: &str, start_after: Option<&str>, limit: usize) -> Vec<Found> {
+fn page(root: i64, prefix: &str, start_after: Option<&str>, limit: usize, walker: &Walker) -> Vec<Found> {
     let mut page = Vec::new();
-    let mut frames = seek(root, prefix, start_after, &mut page);
+    let mut frames = seek(root, prefix, start_after, walker, &mut page);
     while page.len() < limit
         && let Some(frame) = frames.last_mut()
     {
@@ -178,10 +206,11 @@ fn page(root: i64, prefix: &str, start_after: Option<&str>, limit: usize) -> Vec
             continue;
         };
         let key = format!("{}{}", frame.key, child.name);
+        let is_entered = child.explicit.is_some() && walker.may_enter(&child);
         if child.explicit != Some(false) {
             page.push(Found { key: key.clone(), pid: frame.pid, name: child.name });
         }
-        if child.explicit.is_some() {
+        if is_entered {
             frames.push(Frame::new(child.id, key));
         }
     }
@@ -198,14 +227,15 @@ fn holds_key(pid: i64) -> bool {
             run(&FIRST_BELOW, &values![pid]).pop_front().or_else(|| run(&FIRST_ABOVE, &values![pid]).pop_front());
         match first {
             // It holds directories that may be empty.
-            Some(Child { explicit: Some(false), .. }) => !page(pid, "", None, 1).is_empty(),
+            Some(Child { explicit: Some(false), .. }) => !page(pid, "", None, 1, &Walker::Anybody).is_empty(),
             first => first.is_some(),
         }
     })
 }
 
 /// Keys of objects and explicit directories below directory `pid`, relative to it, that begin with `prefix` and come
-/// after `start_after`. Call it by `mantle.list_tree` only, which adds the other columns and sets the planner's options:
+/// after `start_after`, without those below another directory that the caller may not read and search. Without a caller that
+/// can be read, the walker has the permissions of others. Call it by `mantle.list_tree` only, which adds the other columns and sets the planner's options:
 /// a session keeps the plan of its first call.
 #[pg_extern(stable)]
 #[allow(clippy::type_complexity)]
@@ -214,7 +244,10 @@ fn walk_tree(
     prefix: &str,
     start_after: Option<&str>,
     page_keys: i32,
+    caller: Option<&str>,
 ) -> TableIterator<'static, (name!(key, String), name!(pid, i64), name!(name, String))> {
-    let found = Spi::connect(|_| page(pid, prefix, start_after, usize::try_from(page_keys).unwrap_or(0)));
+    let nobody = || Caller { uid: u32::MAX, gids: Vec::new() };
+    let walker = Walker::Caller(caller.and_then(|caller| caller.parse().ok()).unwrap_or_else(nobody));
+    let found = Spi::connect(|_| page(pid, prefix, start_after, usize::try_from(page_keys).unwrap_or(0), &walker));
     TableIterator::new(found.into_iter().map(|f| (f.key, f.pid, f.name)))
 }

@@ -45,15 +45,7 @@ fn start(after: &After, directory: &str, name_prefix: &str) -> Option<Start> {
 
 /// Whether a key that begins with `common` follows the position.
 async fn holds_more(source: &impl Source, common: &str, position: &str) -> Result<bool> {
-    let mut after = position.to_owned();
-    loop {
-        let run = source.tree(Some(&after), common, 1).await?;
-        match run.resume {
-            _ if !run.entries.is_empty() => return Ok(true),
-            Some(resume) => after = resume,
-            None => return Ok(false),
-        }
-    }
+    Ok(!source.tree(Some(position), common, 1).await?.is_empty())
 }
 
 pub(super) async fn list(source: &impl Source, query: &Query<'_>) -> Result<Page> {

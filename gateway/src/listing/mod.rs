@@ -117,17 +117,9 @@ pub trait Source {
     /// The directory itself, if it is explicit and so a key.
     fn marker(&self, directory: &str) -> impl Future<Output = Result<Option<Entry>>> + Send;
 
-    /// Objects and explicit directories whose keys follow `after` and begin with `prefix`.
-    fn tree(&self, after: Option<&str>, prefix: &str, limit: usize) -> impl Future<Output = Result<Run>> + Send;
-}
-
-/// Some keys, in order. A run may be empty and still not be the last.
-#[derive(Clone, Debug, Default)]
-pub struct Run {
-    /// Their names are complete keys.
-    pub entries: Vec<Entry>,
-    /// The next run begins after this key; `None` for the last.
-    pub resume: Option<String>,
+    /// Objects and explicit directories whose keys follow `after` and begin with `prefix`; their names are complete keys.
+    /// Fewer than `limit`, which is not 0: no more follow.
+    fn tree(&self, after: Option<&str>, prefix: &str, limit: usize) -> impl Future<Output = Result<Vec<Entry>>> + Send;
 }
 
 pub async fn list(source: &impl Source, query: &Query<'_>) -> Result<Page> {

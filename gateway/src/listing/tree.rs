@@ -13,8 +13,9 @@ pub(super) async fn list(source: &impl Source, query: &Query<'_>) -> Result<Page
     };
     while items.len() <= query.limit {
         let wanted = query.limit + 1 - items.len();
-        let run = source.tree(after.as_deref(), query.prefix, wanted).await?;
-        for entry in run.entries {
+        let entries = source.tree(after.as_deref(), query.prefix, wanted).await?;
+        let resume = entries.last().filter(|_| entries.len() == wanted).map(|entry| entry.name.clone());
+        for entry in entries {
             let passed = match items.last() {
                 Some(Item::Prefix(common)) => entry.name.starts_with(common.as_str()),
                 _ => false,
@@ -27,7 +28,7 @@ pub(super) async fn list(source: &impl Source, query: &Query<'_>) -> Result<Page
                 None => Item::Key(entry.name.clone(), Box::new(entry)),
             });
         }
-        let Some(resume) = run.resume else { break };
+        let Some(resume) = resume else { break };
         after = match items.last() {
             Some(Item::Prefix(common)) if resume.starts_with(common.as_str()) => Some(format!("{common}{LAST}")),
             _ => Some(resume),

@@ -108,7 +108,8 @@ impl Gateway {
         let found = self.find(call, namespace, key, Naming::Either).await?.entry;
         let old = found.user_metadata().cloned().unwrap_or_else(empty);
         let mut new = new.unwrap_or_else(empty);
-        if old == new {
+        // To others the answer must not tell whether the metadata is this.
+        if old == new && found.permission.may_read(&call.caller) {
             return Ok(());
         }
         if let (Value::Object(old), Value::Object(new)) = (old, &mut new) {

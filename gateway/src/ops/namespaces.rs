@@ -1,8 +1,10 @@
 //! Namespaces (buckets): create, remove, list.
 
-use mantle_types::{Error, ErrorCode, GroupId, NamespaceId, Result, name::check_namespace_name, permission::Access};
+use mantle_types::{
+    Caller, Error, ErrorCode, GroupId, NamespaceId, Result, name::check_namespace_name, permission::Access,
+};
 
-use super::locate::Purpose;
+use super::{locate::Purpose, stat::check_root};
 use crate::{
     app::{Call, Gateway, ROOT_MODE},
     hash::RequestHash,
@@ -116,5 +118,17 @@ impl Gateway {
         check_namespace_name(name)?;
         let root = self.locate(&call.caller, name, &[], Purpose::Lookup).await?;
         root.check(&call.caller, Access::Search)
+    }
+
+    /// The owner of a namespace; `None` if there is no such namespace.
+    ///
+    /// # Errors
+    /// `AccessDenied` unless the caller owns the namespace or may see its root, whoever the owner is.
+    pub async fn owner_of_namespace(&self, caller: &Caller, name: &str) -> Result<Option<u32>> {
+        let Some(namespace) = self.store.namespace(name).await? else { return Ok(None) };
+        if namespace.owner != caller.uid {
+            check_root(&self.locate(caller, name, &[], Purpose::Lookup).await?, caller)?;
+        }
+        Ok(Some(namespace.owner))
     }
 }

@@ -158,7 +158,7 @@ impl Gateway {
 }
 
 /// An error unless the caller may see a namespace's root: it may search it, or owns it.
-fn check_root(root: &Located, caller: &Caller) -> Result<()> {
+pub(super) fn check_root(root: &Located, caller: &Caller) -> Result<()> {
     if root.permission.is_owned_by(caller) { Ok(()) } else { root.check(caller, Access::Search) }
 }
 

@@ -67,8 +67,8 @@ impl Gateway {
         };
         // One row is the directory itself; one more shows whether more follow.
         let limit = USAGE_DIRECTORIES_MAX + 2;
-        let mut rows = self.store.du(namespace, &path.components().join("/"), levels, limit).await?.into_iter();
-        // Removed or moved since the lookup.
+        let mut rows = self.store.usage(directory.ns, directory.id, levels, limit).await?.into_iter();
+        // Removed since the lookup.
         let Some(total) = rows.next() else { return Err(ErrorCode::NotFound.into()) };
         let mut below: Vec<SubtreeTotals> = rows.collect();
         let truncated = below.len() > USAGE_DIRECTORIES_MAX;

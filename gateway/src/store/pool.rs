@@ -16,7 +16,7 @@ use std::{
 use anyhow::Context;
 use deadpool_postgres::{Connect, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use futures::StreamExt;
-use mantle_tls::PostgresConnector;
+use mantle_tls::{PostgresConnector, secret_file};
 use tokio::task::JoinHandle;
 use tokio_postgres::{AsyncMessage, Client, Config, error::SqlState};
 
@@ -87,8 +87,7 @@ pub fn build(
     pg.keepalives(true).keepalives_idle(KEEPALIVE).keepalives_interval(KEEPALIVE).keepalives_retries(2);
     pg.tcp_user_timeout(SILENCE_MAX);
     if let Some(file) = &config.password_file {
-        let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-        pg.password(text.trim_end_matches(['\r', '\n']));
+        pg.password(secret_file::password(file).context("postgres.password_file")?);
     }
     let unconfirmed = UnconfirmedCommits::default();
     let manager_config = ManagerConfig { recycling_method: RecyclingMethod::Fast };

@@ -1,6 +1,6 @@
 //! Reads of entries, listings and totals.
 
-use mantle_types::{DirectoryId, ErrorCode, NamespaceId, PartitionId, Permission, Result};
+use mantle_types::{Caller, DirectoryId, ErrorCode, NamespaceId, PartitionId, Permission, Result};
 use serde::Serialize;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -21,8 +21,6 @@ pub enum Listed {
     Children,
     /// Its children without the implicit directories that hold no key.
     Filled,
-    /// Objects and explicit directories below it; their names are keys relative to it.
-    Tree,
 }
 
 /// The names in a directory, by their bytes; those of directories with their slash.
@@ -82,8 +80,7 @@ impl Store {
         rows.iter().map(read).collect()
     }
 
-    /// Entries in or below a directory in key order, after a name, with a prefix. A page of children goes with pages of
-    /// others where it can.
+    /// Entries in a directory in key order, after a name, with a prefix. The page goes with pages of others where it can.
     pub async fn list(
         &self,
         listed: Listed,
@@ -96,7 +93,6 @@ impl Store {
         let is_filled = match listed {
             Listed::Children => false,
             Listed::Filled => true,
-            Listed::Tree => return self.list_alone(&sql::LIST_TREE, (ns, pid), start_after, prefix, limit).await,
         };
         let (start_after_owned, prefix_owned) = (start_after.map(str::to_owned), prefix.to_owned());
         let key =
@@ -105,28 +101,47 @@ impl Store {
             Some(page) => packed::entries(&page),
             None => {
                 let statement = if is_filled { &sql::LIST_FILLED } else { &sql::LIST };
-                self.list_alone(statement, (ns, pid), start_after, prefix, limit).await
+                let params: [Param<'_>; 5] = [
+                    (&ns.as_i64(), Type::INT8),
+                    (&pid.as_i64(), Type::INT8),
+                    (&start_after, Type::TEXT),
+                    (&prefix, Type::TEXT),
+                    (&(limit as i32), Type::INT4),
+                ];
+                self.entries_of(pid, statement, &params).await
             }
         }
     }
 
-    async fn list_alone(
+    /// Objects and explicit directories below a directory in key order, after a key, with a prefix; keys and names are
+    /// relative to the directory. Without those below another directory that the caller may not read and search.
+    pub async fn list_tree(
         &self,
-        statement: &'static Statement,
-        (ns, pid): (NamespaceId, PartitionId),
+        caller: &Caller,
+        ns: NamespaceId,
+        pid: PartitionId,
         start_after: Option<&str>,
         prefix: &str,
         limit: usize,
     ) -> Result<Vec<Entry>> {
-        let (ns, directory, limit) = (ns.as_i64(), pid.as_i64(), limit as i32);
-        let params: [Param<'_>; 5] = [
-            (&ns, Type::INT8),
-            (&directory, Type::INT8),
+        let params: [Param<'_>; 6] = [
+            (&ns.as_i64(), Type::INT8),
+            (&pid.as_i64(), Type::INT8),
             (&start_after, Type::TEXT),
             (&prefix, Type::TEXT),
-            (&limit, Type::INT4),
+            (&(limit as i32), Type::INT4),
+            (&caller.to_string(), Type::TEXT),
         ];
-        let rows = self.query_at(pid, statement, &params).await?;
+        self.entries_of(pid, &sql::LIST_TREE, &params).await
+    }
+
+    async fn entries_of(
+        &self,
+        pid: PartitionId,
+        statement: &'static Statement,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Entry>> {
+        let rows = self.query_at(pid, statement, params).await?;
         rows.iter().map(|row| Entry::read(&row.field::<Record<'_>>(0)?, 0)).collect()
     }
 
@@ -165,10 +180,16 @@ impl Store {
 
     /// Totals of a directory and of those below it down to a depth. At most `limit` rows, the directory itself (with an
     /// empty path) first. Empty when the directory does not exist.
-    pub async fn du(&self, namespace: &str, path: &str, depth: u32, limit: usize) -> Result<Vec<SubtreeTotals>> {
+    pub async fn usage(
+        &self,
+        ns: NamespaceId,
+        directory: DirectoryId,
+        depth: u32,
+        limit: usize,
+    ) -> Result<Vec<SubtreeTotals>> {
         let (depth, limit) = (depth as i32, limit as i64);
         let params: [Param<'_>; 4] =
-            [(&namespace, Type::TEXT), (&path, Type::TEXT), (&depth, Type::INT4), (&limit, Type::INT8)];
+            [(&ns.as_i64(), Type::INT8), (&directory.as_i64(), Type::INT8), (&depth, Type::INT4), (&limit, Type::INT8)];
         let read = |row| {
             Ok(SubtreeTotals {
                 path: rows::get(row, "directory")?,
@@ -178,6 +199,6 @@ impl Store {
                 permission: rows::permission(row)?,
             })
         };
-        self.query(&sql::DU, &params).await?.iter().map(read).collect()
+        self.query(&sql::USAGE, &params).await?.iter().map(read).collect()
     }
 }

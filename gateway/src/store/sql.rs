@@ -171,13 +171,13 @@ statements! {
     LIST_FILLED "list_filled" records "mantle.list_filled($1, $2, $3, $4, $5)";
     /// Pages of several directories, from this node alone.
     LIST_LOCAL "list_local" records "mantle.list_local($1, $2, $3, $4, $5, $6)";
-    LIST_TREE "list_tree" records "mantle.list_tree($1, $2, $4, $3, $5)";
+    LIST_TREE "list_tree" records "mantle.list_tree($1, $2, $4, $3, $5, $6)";
     /// The identity of the metadata database.
     CLUSTER_ID "cluster_id" read "SELECT mantle.cluster_id() AS cluster_id";
     /// The locators that no object names.
     UNUSED_LOCATORS "unused_locators" read "SELECT locator FROM mantle.unused_locators($1)";
     /// A directory, and those below it down to a depth. Byte order puts each directory after its ancestors.
-    DU "du" read
+    USAGE "usage" read
         "SELECT directory, objects, directories, bytes, owner, grp, mode \
          FROM mantle.usage($1, $2, $3)" then "ORDER BY directory COLLATE \"C\" LIMIT $4";
     REMOVE_TREE "remove_tree" change

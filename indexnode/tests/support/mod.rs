@@ -9,6 +9,7 @@ use std::{
     fs,
     net::TcpListener,
     ops::RangeInclusive,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
@@ -284,6 +285,7 @@ impl TestGroup {
         let (peers, learners) = addresses[..size].split_at(voters);
         let password = folder.path().join("password");
         fs::write(&password, database.config.get_password().expect("a password in the URL")).unwrap();
+        fs::set_permissions(&password, fs::Permissions::from_mode(0o600)).unwrap();
         let tokio_postgres::config::Host::Tcp(host) = &database.config.get_hosts()[0] else { panic!("a TCP host") };
         let replicas = (0..size).map(|i| {
             let config = folder.path().join(format!("replica{i}.toml"));

@@ -17,6 +17,7 @@
 //! - `identity`: the role and the hosts of a certificate
 //! - `settings`: the section `[tls]` of a configuration file
 //! - `metric_table`: names and meanings of the metrics
+//! - `secret_file`: files that only their owner may read
 
 mod client;
 mod credentials;
@@ -26,6 +27,8 @@ mod live;
 /// The metrics of certificates and connections.
 pub mod metric_table;
 mod postgres;
+/// Files that only their owner may read.
+pub mod secret_file;
 mod server;
 mod settings;
 mod stream;

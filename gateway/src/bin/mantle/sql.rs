@@ -18,12 +18,10 @@ pub const ALLOCATE_IDS: &str = "SELECT first_id, last_id FROM mantle.allocate_id
 pub const IMPORT_DIRECTORIES: &str = "SELECT ord, code, id FROM mantle.import_directories($1, $2, $3, $4, $5)";
 /// Permits keys of this size: ns, components, bytes.
 pub const RAISE_KEY_SIZE: &str = "SELECT mantle.raise_key_size($1, $2, $3)";
-/// Entries by place: ns, pid[], name[]. A row for each, with the id of those that exist.
-pub const STAT: &str = "SELECT ord, id FROM mantle.stat($1, $2, $3)";
-/// Explicit directories: principal, ns, pid[], name[], id[], owner[], group[], mode[], explicit[], metadata[], request
-/// id[], hash[]. An import may make them anywhere.
-pub const MKDIR: &str = "SELECT ord, code FROM mantle.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, \
-     p_caller => array_fill('0'::text, ARRAY[cardinality($4::text[])]))";
+/// Directories by place: ns, pid[], name[] (with their slash). A row for each that exists, with its id.
+pub const IMPORT_KNOWN: &str = "SELECT ord, id FROM mantle.import_known($1, $2, $3)";
+/// Makes directories explicit: principal, ns, pid[], name[] (with their slash), id[] of those that have to be made.
+pub const IMPORT_EXPLICIT: &str = "SELECT ord, code FROM mantle.import_explicit($1, $2, $3, $4, $5)";
 /// Objects: principal, ns, pid[], name[], size[], first id, synthetic, modified.
 pub const IMPORT_OBJECTS: &str = "SELECT inserted, existing, refused_ord, refused_code \
      FROM mantle.import_objects($1, $2, $3, $4, $5, $6, $7, $8)";

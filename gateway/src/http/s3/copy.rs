@@ -67,7 +67,7 @@ impl S3Operations {
         extensions: Extensions,
     ) -> Answer<CopyObjectOutput> {
         let (source_bucket, source_key) = copy_source::read(&headers, COPY_SOURCE)?;
-        self.check_owner_of(&source_bucket, headers.get(SOURCE_OWNER)).await?;
+        self.check_owner_of(&call.caller, &source_bucket, headers.get(SOURCE_OWNER)).await?;
         let precondition = conditions::of_change(&extensions)?;
         let replaces = is_replaced(&input)?;
         let directive = input.tagging_directive.as_ref().map(|directive| directive.as_str());

@@ -206,20 +206,31 @@ impl S3Operations {
     }
 
     /// An error if the client expects another owner of the bucket than it has.
-    async fn check_owner(&self, uri: &Uri, headers: &HeaderMap, style: Option<&Style>) -> mantle_types::Result<()> {
+    async fn check_owner(
+        &self,
+        caller: &Caller,
+        uri: &Uri,
+        headers: &HeaderMap,
+        style: Option<&Style>,
+    ) -> mantle_types::Result<()> {
         match operation::bucket(uri, style) {
-            Some(bucket) => self.check_owner_of(&bucket, headers.get(EXPECTED_OWNER)).await,
+            Some(bucket) => self.check_owner_of(caller, &bucket, headers.get(EXPECTED_OWNER)).await,
             None => Ok(()),
         }
     }
 
-    async fn check_owner_of(&self, bucket: &str, expected: Option<&HeaderValue>) -> mantle_types::Result<()> {
+    /// The same of any bucket. A caller to whom the bucket is closed gets one answer for every expectation.
+    async fn check_owner_of(
+        &self,
+        caller: &Caller,
+        bucket: &str,
+        expected: Option<&HeaderValue>,
+    ) -> mantle_types::Result<()> {
         let Some(expected) = expected else { return Ok(()) };
-        let owner = self.gateway.store.namespace(bucket).await?.map(|namespace| namespace.owner.to_string());
-        match owner {
+        match self.gateway.owner_of_namespace(caller, bucket).await? {
             // Each operation says itself that there is no such bucket.
             None => Ok(()),
-            Some(owner) if expected.to_str().is_ok_and(|expected| expected == owner) => Ok(()),
+            Some(owner) if expected.to_str().is_ok_and(|expected| expected == owner.to_string()) => Ok(()),
             Some(_) => Err(Error::new(ErrorCode::AccessDenied, "the bucket belongs to another owner than expected")),
         }
     }

@@ -167,7 +167,7 @@ impl Route {
         let context = RequestContext::of(&request.extensions, &request.headers);
         let refused = |error: Refusal| error.into_s3(context.id());
         let style = request.extensions.get();
-        let owned = self.operations.check_owner(&request.uri, &request.headers, style).await;
+        let owned = self.operations.check_owner(&caller, &request.uri, &request.headers, style).await;
         owned.map_err(|error| refused(error.into()))?;
         if unset::is_unset(operation.name) || operation.name == "RenameObject" {
             let call = context.call(caller).map_err(|error| refused(error.into()))?;

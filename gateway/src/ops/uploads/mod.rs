@@ -6,7 +6,7 @@ mod list;
 mod parts;
 mod sweep;
 
-use mantle_types::{Error, ErrorCode, NamespaceId, Result, name::Path};
+use mantle_types::{Error, ErrorCode, NamespaceId, Result, name::Path, permission::Access};
 use serde_json::Value;
 
 pub(super) use self::sweep::sweep;
@@ -100,8 +100,7 @@ impl Gateway {
 
     /// The same in any state.
     async fn upload(&self, call: &Call, namespace: &str, key: &str, name: &str) -> Result<Upload> {
-        Path::parse(key)?;
-        let ns = self.namespace_of(call, namespace).await?;
+        let ns = self.namespace_of_upload(call, namespace, &Path::parse(key)?).await?;
         let upload = self.store.upload(ns, upload_id(name)?).await?;
         let upload = upload.filter(|upload| upload.key == key).ok_or_else(no_such_upload)?;
         if upload.attempt.principal != call.caller.uid && !self.sees_all_uploads(call, namespace).await? {
@@ -110,8 +109,24 @@ impl Gateway {
         Ok(upload)
     }
 
-    async fn namespace_of(&self, call: &Call, namespace: &str) -> Result<NamespaceId> {
-        Ok(self.locate(&call.caller, namespace, &[], Purpose::Lookup).await?.ns)
+    /// The namespace of an upload to a key. An error if the caller may not search a directory on the way, so that nothing is
+    /// told of uploads behind a closed one, and none goes on there. Who sees all uploads finds them anyway.
+    async fn namespace_of_upload(&self, call: &Call, namespace: &str, key: &Path<'_>) -> Result<NamespaceId> {
+        let parents = key.split_last().map(|(_, parents)| parents).unwrap_or_default();
+        let reached = self.search(&call.caller, namespace, parents, Purpose::Lookup).await;
+        let searched = reached.and_then(|reached| {
+            let (Reached::All(directory) | Reached::Part { deepest: directory, .. }) = reached;
+            directory.check(&call.caller, Access::Search).map(|()| directory.ns)
+        });
+        match searched {
+            Err(refusal) if refusal.code() == ErrorCode::AccessDenied => {
+                match self.sees_all_uploads(call, namespace).await? {
+                    true => Ok(self.locate(&call.caller, namespace, &[], Purpose::Lookup).await?.ns),
+                    false => Err(refusal),
+                }
+            }
+            other => other,
+        }
     }
 
     async fn sees_all_uploads(&self, call: &Call, namespace: &str) -> Result<bool> {

@@ -11,7 +11,6 @@ use mantle_types::{
     limits::{BATCH_ELEMENTS_MAX, BATCH_LATCHES_MAX},
 };
 use parking_lot::Mutex;
-use uuid::Uuid;
 
 use super::{
     load::{Load, Loaded},
@@ -27,8 +26,6 @@ use crate::sql;
 const DIRECTORIES_PER_CALL: usize = 8_192;
 /// Directories of one call that makes them explicit; each takes up to two latches.
 const EXPLICIT_PER_CALL: usize = 256;
-/// Mode of a directory that somebody removed before it was made explicit; as the gateway's default.
-const MODE: i32 = 0o755;
 
 /// Ids of the tree's directories; unknown and refused directories have an error code instead.
 pub type DirectoryIds = Vec<Result<i64, ErrorCode>>;
@@ -83,7 +80,7 @@ impl Load {
 
     /// Finds the existing directories; answers their number.
     async fn find_existing(&self, known: &mut DirectoryIds, progress: &Progress) -> Result<u64> {
-        let mut sessions = Session::several(self.connections, &self.url, sql::STAT);
+        let mut sessions = Session::several(self.connections, &self.url, sql::IMPORT_KNOWN);
         let mut count = 0;
         for level in &self.order.levels {
             let has_known_parent = |node: &Node| known[self.tree.directories[node.index()].parent.index()].is_ok();
@@ -94,9 +91,7 @@ impl Load {
                 let answer = session.call(&[&self.ns.as_i64(), &pids, &names]).await.context("directories")?;
                 let mut found = found.lock();
                 for row in answer.rows {
-                    if let Some(id) = row.get::<_, Option<i64>>(1) {
-                        found.push((nodes[position(row.get(0), nodes.len())?], id));
-                    }
+                    found.push((nodes[position(row.get(0), nodes.len())?], row.get::<_, i64>(1)));
                 }
                 Ok(())
             })
@@ -179,37 +174,19 @@ impl Load {
         for nodes in listed.chunks(EXPLICIT_PER_CALL) {
             jobs.push((nodes, ids.take(nodes.len()).await?));
         }
-        let mut sessions = Session::several(self.connections, &self.url, sql::MKDIR);
+        let mut sessions = Session::several(self.connections, &self.url, sql::IMPORT_EXPLICIT);
         in_parallel(&mut sessions, jobs, &self.cancel, async |session, (nodes, first_id)| {
-            let count = nodes.len();
             let (pids, names) = self.places(nodes, known);
-            let new_ids: Vec<i64> = (first_id..).take(count).collect();
-            let (owner, mode, is_explicit) = (vec![self.principal; count], vec![MODE; count], vec![true; count]);
-            let namespaces = vec![self.ns.as_i64(); count];
-            let metadata: Vec<Option<serde_json::Value>> = vec![None; count];
-            let (requests, hashes) = ((0..count).map(|_| Uuid::now_v7()).collect::<Vec<_>>(), &new_ids);
+            let new_ids: Vec<i64> = (first_id..).take(nodes.len()).collect();
             let answer = session
-                .call(&[
-                    &owner,
-                    &namespaces,
-                    &pids,
-                    &names,
-                    &new_ids,
-                    &owner,
-                    &owner,
-                    &mode,
-                    &is_explicit,
-                    &metadata,
-                    &requests,
-                    hashes,
-                ])
+                .call(&[&self.principal, &self.ns.as_i64(), &pids, &names, &new_ids])
                 .await
                 .context("explicit directories")?;
             for row in answer.rows {
                 match row.get::<_, Option<&str>>(1).map(error_code).transpose()? {
                     // It was explicit before.
                     None | Some(ErrorCode::AlreadyExists) => {}
-                    Some(code) => self.report_directory(nodes[position(row.get(0), count)?], code)?,
+                    Some(code) => self.report_directory(nodes[position(row.get(0), nodes.len())?], code)?,
                 }
             }
             Ok(())

@@ -124,7 +124,7 @@ impl S3Operations {
     ) -> Answer<UploadPartCopyOutput> {
         let number = check_number(input.part_number)?;
         let (source_bucket, source_key) = copy_source::read(&headers, COPY_SOURCE)?;
-        self.check_owner_of(&source_bucket, headers.get(SOURCE_OWNER)).await?;
+        self.check_owner_of(&call.caller, &source_bucket, headers.get(SOURCE_OWNER)).await?;
         let range = source_range(&headers)?;
         let of_source = extensions.get::<SourceConditions>().cloned().unwrap_or_default();
         let upload = self.gateway.unfinished_upload(call, &input.bucket, &input.key, &input.upload_id).await?;

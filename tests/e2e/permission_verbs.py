@@ -1,0 +1,258 @@
+"""How each operation of the permission matrix is tried through the SQL verbs, as a gateway calls them.
+
+They get a directory's id, so they know nothing of what is on the way. Each answers the codes of its places, in order; a
+batch verb takes all places in one call.
+"""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.support.permission_model import BY_NAME, CALLER, OPEN, READ, Permission, Rule
+
+from .permission_places import Place, World
+from .principals import PRINCIPALS
+from .sql_renames import ATTEMPT, Who, marks, record_permission, rename_directory
+
+Codes = list[str | None]
+
+
+BOB = Who(CALLER, ",".join(map(str, (CALLER, *PRINCIPALS["bob"][1]))))
+
+
+def text(of: Permission) -> str:
+    return f"{of.owner},{of.group},{of.mode}"
+
+
+def batch(
+    world: World, who: Who, places: list[Place], verb: str, names: list[str], arguments: list[tuple[str, list]]
+) -> Codes:
+    """A batch verb, with its own arguments (type and values) after principal, namespace, directory and name."""
+    each = lambda value: [value] * len(places)
+    given = [
+        ("int", each(who.uid)), ("bigint", each(world.ns)), ("bigint", [place.directory_id for place in places]),
+        ("text", names), *arguments, ("uuid", [uuid.uuid4() for _ in places]), ("bigint", each(0)),
+        ("text", each(None)), ("text", each(who.text)), ("text", [text(place.cell.directory) for place in places]),
+    ]  # fmt: skip
+    call = f"SELECT code FROM mantle.{verb}({', '.join(f'%s::{of}[]' for of, _ in given)}) ORDER BY ord"
+    return [code for (code,) in world.superuser.execute(call, [values for _, values in given])]
+
+
+def put_object(world: World, who: Who, places: list[Place], names: list[str]) -> Codes:
+    each = lambda value: [value] * len(places)
+    new = [
+        ("bigint", world.ids(len(places))), ("int", each(who.uid)), ("int", each(who.uid)), ("int", each(0o666)),
+        ("bigint", each(1)), ("text", each("e")), ("text", each(None)), ("text[]::jsonb", each(None)),
+        ("text", each(None)), ("text", each(None)),
+    ]  # fmt: skip
+    return batch(world, who, places, "put_object", names, new)
+
+
+def mkdir(world: World, who: Who, places: list[Place], names: list[str], metadata: str | None = None) -> Codes:
+    each = lambda value: [value] * len(places)
+    new = [
+        ("bigint", world.ids(len(places))), ("int", each(who.uid)), ("int", each(who.uid)), ("int", each(0o777)),
+        ("boolean", each(True)), ("text[]::jsonb", each(metadata)),
+    ]  # fmt: skip
+    return batch(world, who, places, "mkdir", names, new)
+
+
+def set_attributes(world: World, who: Who, places: list[Place], **new: object) -> Codes:
+    each = lambda name: [new.get(name)] * len(places)
+    given = [
+        ("bigint", [place.entry_id for place in places]), ("int", each("owner")), ("int", each("grp")),
+        ("int", each("mode")), ("text[]::jsonb", each("user_metadata")), ("boolean", each("explicit")),
+    ]  # fmt: skip
+    return batch(world, who, places, "set_attributes", names_of(places), given)
+
+
+def names_of(places: list[Place]) -> list[str]:
+    return [place.entry_name for place in places]
+
+
+def new_names(places: list[Place]) -> list[str]:
+    return [place.new.removeprefix(place.directory) for place in places]
+
+
+def one(world: World, query: str, arguments: list) -> str | None:
+    return world.superuser.execute(query, arguments).fetchone()[0]
+
+
+# From where to where a rename goes: each a directory's id, a name, and the directory's permission.
+End = tuple[int, str, Permission]
+
+
+def entry_of(world: World, place: Place) -> End:
+    return place.directory_id, place.entry_name, place.cell.directory
+
+
+def new_in(world: World, place: Place) -> End:
+    return place.directory_id, place.new.removeprefix(place.directory), place.cell.directory
+
+
+def own_of(world: World, place: Place) -> End:
+    return world.free, place.own_name, OPEN
+
+
+def elsewhere(world: World, place: Place) -> End:
+    return world.free, place.other.removeprefix("free/"), OPEN
+
+
+def bytes_of(world: World, place: Place) -> End:
+    return world.ns, "bytes", OPEN
+
+
+Ends = tuple[Callable[[World, Place], End], Callable[[World, Place], End]]
+
+
+def rename_objects(world: World, who: Who, places: list[Place], ends: Ends) -> Codes:
+    call = "SELECT code FROM mantle.rename_object(%s, %s, %s, %s, %s, %s, %s, %s, 0, NULL, %s, %s, %s)"
+
+    def rename(place: Place) -> str | None:
+        (*source, from_), (*to, into) = (end(world, place) for end in ends)
+        return one(
+            world, call, [who.uid, world.ns, *source, *to, True, uuid.uuid4(), who.text, text(from_), text(into)]
+        )
+
+    return [rename(place) for place in places]
+
+
+def rename_directories(world: World, who: Who, places: list[Place], ends: Ends, overwrite: bool = False) -> Codes:
+    """The index checks a rename when it prepares it. The verb checks what was changed since."""
+
+    def rename(place: Place) -> str | None:
+        record_permission(world.superuser, world.ns, place.directory_id, place.cell.directory)
+        (*source, _), (*to, _) = (end(world, place) for end in ends)
+        id, old = place.own_id or place.entry_id, place.entry_id if overwrite else 0
+        return rename_directory(world.superuser, who, world.ns, id, source, to, old)
+
+    return [rename(place) for place in places]
+
+
+def remove_trees(world: World, who: Who, places: list[Place]) -> Codes:
+    (epoch,) = world.superuser.execute("SELECT epoch FROM mantle.index_group(1)").fetchone()
+
+    def remove(place: Place) -> str | None:
+        record_permission(world.superuser, world.ns, place.directory_id, place.cell.directory)
+        request, source = uuid.uuid4(), (place.directory_id, place.entry_name, place.entry_id)
+        moved = [who.uid, world.ns, *source, 1, epoch, ATTEMPT, request]
+        proof = [1, epoch, ATTEMPT, who.uid, world.ns, request, *source, 1, "", 0]
+        query = f"SELECT code FROM mantle.remove_tree({marks(9)}, 0, %s, NULL, %s, mantle.prove({marks(12)}))"
+        return one(world, query, [*moved, uuid.uuid4(), who.text, *proof])
+
+    return [remove(place) for place in places]
+
+
+def copy_objects(world: World, who: Who, places: list[Place], ends: Ends) -> Codes:
+    columns = "id, version FROM mantle.meta WHERE pid = %s AND name = %s AND ts = 0"
+    query = (
+        "SELECT code FROM mantle.copy_object(p_principal => %s, p_src_ns => %s, p_src_pid => %s, p_src_name => %s,"
+        " p_src_id => %s, p_src_version => %s, p_ns => %s, p_dst_pid => %s, p_dst_name => %s, p_id => %s,"
+        " p_owner => %s, p_grp => %s, p_mode => 438, p_content_type => NULL, p_user_metadata => NULL,"
+        " p_condition => NULL, p_request => gen_random_uuid(), p_hash => 0, p_caller => %s, p_dst_parent => %s)"
+    )
+
+    def copy(place: Place) -> str | None:
+        (*source, _), (*to, into) = (end(world, place) for end in ends)
+        version = world.superuser.execute(f"SELECT {columns}", source).fetchone()
+        new = (*world.ids(1), who.uid, who.uid)
+        given = [who.uid, world.ns, *source, *version, world.ns, *to, *new, who.text, text(into)]
+        return one(world, query, given)
+
+    return [copy(place) for place in places]
+
+
+def list_trees(world: World, who: Who, places: list[Place]) -> Codes:
+    """The walk begins at the directory above, and answers no code: the key is there or not."""
+    query = "SELECT count(*) FROM mantle.list_tree(%s, %s, 'd/e/k', NULL, 1, %s)"
+    found = [one(world, query, [world.ns, place.above_id, who.text]) for place in places]
+    return [None if count else "MT030" for count in found]
+
+
+def namespaces(world: World, who: Who, places: list[Place], call: str) -> Codes:
+    return [one(world, f"SELECT code FROM mantle.{call}", [who.uid, place.bucket]) for place in places]
+
+
+@dataclass(frozen=True)
+class Verb:
+    """`made`: how the cells are made (World.places). `checks`: what the verb checks, if others check the rest."""
+
+    call: Callable[[World, Who, list[Place]], Codes]
+    made: dict = field(default_factory=dict)
+    checks: Rule | None = None
+
+
+IMPLICIT = {"explicit": False}
+METADATA = '{"a": "b"}'
+SQL: dict[str, dict[str, Verb]] = {
+    "put a new object": {
+        "put": Verb(lambda w, who, p: put_object(w, who, p, new_names(p))),
+        "copy": Verb(lambda w, who, p: copy_objects(w, who, p, (bytes_of, new_in))),
+    },
+    "overwrite an object": {
+        "put": Verb(lambda w, who, p: put_object(w, who, p, names_of(p))),
+        "copy": Verb(lambda w, who, p: copy_objects(w, who, p, (bytes_of, entry_of))),
+    },
+    "make a directory": {
+        "new": Verb(lambda w, who, p: mkdir(w, who, p, new_names(p))),
+        "implicit": Verb(lambda w, who, p: mkdir(w, who, p, names_of(p)), IMPLICIT),
+    },
+    "put the key of a directory that is there": {
+        "implicit": Verb(lambda w, who, p: mkdir(w, who, p, names_of(p), METADATA), IMPLICIT)
+    },
+    "read an object": {
+        "copy": Verb(
+            lambda w, who, p: copy_objects(w, who, p, (entry_of, elsewhere)), checks=Rule("source of a copy", 0, READ)
+        )
+    },
+    "list everything below": {"walk": Verb(list_trees)},
+    "delete an object": {
+        "": Verb(
+            lambda w, who, p: batch(
+                w, who, p, "delete_object", names_of(p), [("bigint", [None] * len(p)), ("bigint", [None] * len(p))]
+            )
+        )
+    },
+    "remove an empty directory": {
+        "": Verb(
+            lambda w, who, p: batch(w, who, p, "rmdir", names_of(p), [("bigint", [place.entry_id for place in p])])
+        )
+    },
+    "make a directory implicit": {"": Verb(lambda w, who, p: set_attributes(w, who, p, explicit=False))},
+    "remove a directory with everything below": {"": Verb(remove_trees, checks=BY_NAME["remove an empty directory"])},
+    "rename an object away": {"": Verb(lambda w, who, p: rename_objects(w, who, p, (entry_of, elsewhere)))},
+    "rename an object to a new name": {"": Verb(lambda w, who, p: rename_objects(w, who, p, (own_of, new_in)))},
+    "rename an object onto another": {"": Verb(lambda w, who, p: rename_objects(w, who, p, (own_of, entry_of)))},
+    "rename a directory in its parent": {"": Verb(lambda w, who, p: rename_directories(w, who, p, (entry_of, new_in)))},
+    "move a directory to another parent": {
+        "": Verb(lambda w, who, p: rename_directories(w, who, p, (entry_of, elsewhere)))
+    },
+    "move a directory to a new name": {"": Verb(lambda w, who, p: rename_directories(w, who, p, (own_of, new_in)))},
+    "move a directory onto an empty one": {
+        "": Verb(lambda w, who, p: rename_directories(w, who, p, (own_of, entry_of), overwrite=True))
+    },
+    "change the mode": {"": Verb(lambda w, who, p: set_attributes(w, who, p, mode=0o604))},
+    "change the group": {"": Verb(lambda w, who, p: set_attributes(w, who, p, grp=CALLER))},
+    "change the group to another": {"": Verb(lambda w, who, p: set_attributes(w, who, p, grp=777))},
+    "change the owner": {"": Verb(lambda w, who, p: set_attributes(w, who, p, owner=1003))},
+    "change user metadata": {"": Verb(lambda w, who, p: set_attributes(w, who, p, user_metadata=METADATA))},
+    # Tags are metadata, which the verb writes and does not read.
+    "change tags": {
+        "": Verb(
+            lambda w, who, p: set_attributes(w, who, p, user_metadata=METADATA), checks=BY_NAME["change user metadata"]
+        )
+    },
+    "change the umask of a namespace": {"": Verb(lambda w, who, p: namespaces(w, who, p, "set_umask(%s, %s, 23)"))},
+    "remove a namespace": {
+        "": Verb(lambda w, who, p: namespaces(w, who, p, "delete_namespace(%s, %s, gen_random_uuid(), 0)"))
+    },
+}
+# The other operations call SQL functions that take no caller: whoever may call them gets an answer.
+WITHOUT_CALLER = {
+    "read the key of a directory": "stat stat_local",
+    "stat": "stat stat_local",
+    "list": "list list_filled list_local",
+    "totals of a directory": "usage dirstat",
+    "go on with an upload of one's own": "upload list_parts put_part_delegated copy_part abort_upload_delegated",
+    "go on with an upload of another's": "upload list_parts put_part_delegated copy_part abort_upload_delegated",
+}
