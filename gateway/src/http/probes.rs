@@ -81,10 +81,15 @@ async fn answer_ready(State(gateway): State<Arc<Gateway>>) -> Response {
     ready(&gateway).await.unwrap_or_else(|error| problem::response(&error, Uuid::now_v7()).into_response())
 }
 
-/// Readiness: the database answers, no role may forge its change stream, and a replica of the index answers.
+/// Readiness: the database answers and accepts mutations, no role may forge its change stream, and a replica of the index
+/// answers.
 async fn ready(gateway: &Gateway) -> Result<Response> {
-    let (database, grants, index) =
-        futures::join!(gateway.store.ping(), gateway.store.emit_grants(), gateway.index.is_ready());
+    let (database, grants, refusals, index) = futures::join!(
+        gateway.store.ping(),
+        gateway.store.emit_grants(),
+        gateway.store.refusals(),
+        gateway.index.is_ready()
+    );
     database?;
     let grants = grants?;
     if !grants.is_empty() {
@@ -92,6 +97,13 @@ async fn ready(gateway: &Gateway) -> Result<Response> {
         let detail =
             format!("pg_logical_emit_message may be called, and so the change stream forged, by {roles}: revoke it");
         return Err(Error::new(ErrorCode::DatabaseUnavailable, detail));
+    }
+    let refusals = refusals?;
+    if !refusals.is_empty() {
+        return Err(Error::new(
+            ErrorCode::DatabaseUnavailable,
+            format!("mutations are refused: {}", refusals.join("; ")),
+        ));
     }
     if !index {
         return Err(Error::from(ErrorCode::IndexUnavailable));

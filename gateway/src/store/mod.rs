@@ -25,6 +25,7 @@ mod prepared;
 mod reads;
 mod reads_by_node;
 mod record;
+mod refusals;
 mod renames;
 mod resolution;
 mod rows;
