@@ -89,13 +89,14 @@ pub async fn serve(config: &Config, stop: impl Future<Output = ()> + Send + 'sta
     Ok(())
 }
 
-/// Keeps the lease, watches grants, background workers and servers, and sweeps, until the result is dropped.
+/// Keeps the lease, watches grants, refusals, background workers and servers, and sweeps, until the result is dropped.
 fn spawn_background_tasks(gateway: &Arc<Gateway>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    let [lease, grants, workers, servers, sweeper, certificates] = [(); 6].map(|()| gateway.clone());
+    let [lease, grants, refusals, workers, servers, sweeper, certificates] = [(); 7].map(|()| gateway.clone());
     tasks.spawn(async move { certificates.watch_certificates().await });
     tasks.spawn(async move { lease.index.keep_lease().await });
     tasks.spawn(async move { grants.store.watch_emit_grants().await });
+    tasks.spawn(async move { refusals.store.watch_refusals().await });
     tasks.spawn(async move { workers.store.watch_workers().await });
     tasks.spawn(async move { servers.store.watch_servers().await });
     tasks.spawn(sweep::run(sweeper));

@@ -81,8 +81,8 @@ async fn answer_ready(State(gateway): State<Arc<Gateway>>) -> Response {
     ready(&gateway).await.unwrap_or_else(|error| problem::response(&error, Uuid::now_v7()).into_response())
 }
 
-/// Readiness: the database answers, no role may forge its change stream, and a replica of the index answers. Answers within
-/// seconds, whatever holds the calls of clients.
+/// Readiness: the database answers and accepts mutations, no role may forge its change stream, and a replica of the index
+/// answers. Answers within seconds, whatever holds the calls of clients.
 async fn ready(gateway: &Gateway) -> Result<Response> {
     let (database, index) = futures::join!(gateway.store.ping(), gateway.index.is_ready());
     database?;
@@ -94,6 +94,13 @@ async fn ready(gateway: &Gateway) -> Result<Response> {
         let detail =
             format!("pg_logical_emit_message may be called, and so the change stream forged, by {roles}: revoke it");
         return Err(Error::new(ErrorCode::DatabaseUnavailable, detail));
+    }
+    let refusals = gateway.store.refusals();
+    if !refusals.is_empty() {
+        return Err(Error::new(
+            ErrorCode::DatabaseUnavailable,
+            format!("mutations are refused: {}", refusals.join("; ")),
+        ));
     }
     if !index {
         return Err(Error::from(ErrorCode::IndexUnavailable));

@@ -24,6 +24,7 @@ use tracing::Instrument;
 use super::{
     fault::{self, Fault},
     pool::{self, UnconfirmedCommits},
+    rows,
     sql::{self, Statement},
 };
 use crate::{
@@ -102,6 +103,10 @@ impl Database {
             let again = match fault {
                 Fault::Conflict(_) => attempt < CONFLICT_RETRIES_MAX && is_time_left,
                 Fault::Lost(_) => attempt < LOST_RETRIES_MAX && is_time_left,
+                // Nothing has changed, and another session may accept it.
+                Fault::Mantle(ErrorCode::WrongIsolation | ErrorCode::WeakCommit) => {
+                    attempt < CONFLICT_RETRIES_MAX && is_time_left && self.end_stale_session().await
+                }
                 _ => false,
             };
             lost |= matches!(fault, Fault::Lost(_));
@@ -141,6 +146,21 @@ impl Database {
             waiting.note_undone();
         }
         answer
+    }
+
+    /// Ends a session that refuses mutations, though a new one would not: one that began before a setting was changed back,
+    /// or has another client's SET. The pooler chooses the session; mostly it is the one of the last statement. `false`: new
+    /// sessions refuse them too, or the database does not answer.
+    pub async fn end_stale_session(&self) -> bool {
+        match self.query_once(&sql::END_STALE_SESSION, &[]).await {
+            Ok(rows) => rows.first().is_some_and(|row| rows::get(row, "is_sound").unwrap_or(false)),
+            Err(fault) => matches!(fault, Fault::Lost(_)),
+        }
+    }
+
+    /// Ends a session whose statements are cut off after milliseconds.
+    pub async fn end_cutting_session(&self) {
+        let _ = self.query_once(&sql::END_CUTTING_SESSION, &[]).await;
     }
 
     /// Sends a statement once.

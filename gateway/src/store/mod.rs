@@ -25,6 +25,7 @@ mod prepared;
 mod reads;
 mod reads_by_node;
 mod record;
+mod refusals;
 mod renames;
 mod resolution;
 mod rows;
@@ -69,6 +70,7 @@ use self::{
     nodes::Nodes,
     pages::Pages,
     paths::{Paths, bounds},
+    refusals::Refusals,
     renames::Renames,
     server_problems::ServerProblems,
     sql::Statement,
@@ -112,6 +114,7 @@ pub struct Store {
     paths: Paths,
     assignments: CoalescedReads<ReadAssignments>,
     emit_grants: EmitGrants,
+    refusals: Refusals,
     server_problems: ServerProblems,
     /// For probes, which answer also while statements hold every connection of the pool.
     probe: Database,
@@ -142,6 +145,7 @@ impl Store {
             paths: Paths::new(&nodes, config.pool_size),
             assignments: CoalescedReads::new(ReadAssignments(nodes.clone()), bounds(ASSIGNMENTS_IN_FLIGHT_MAX)),
             emit_grants: EmitGrants::default(),
+            refusals: Refusals::default(),
             server_problems: ServerProblems::default(),
             probe,
             nodes,

@@ -1,6 +1,8 @@
 //! Every SQL string of the gateway's process; the command line has `bin/mantle/sql.rs`. Each call is one statement,
 //! nearly always of one function. So it is its own transaction in one round trip, without BEGIN and COMMIT. Invariant
-//! (P45): a standby answers none of them. It refuses writes (25006), and reads ask for the end of its WAL (55000).
+//! (P45): a standby answers none of them. It refuses writes (25006), and reads ask for the end of its WAL (55000). All
+//! functions, operators and types name their schema: the search_path may be anybody's. (IN, LIKE, BETWEEN, CASE x WHEN and
+//! IS DISTINCT FROM hide an operator.)
 
 use mantle_types::verbs;
 
@@ -24,7 +26,7 @@ macro_rules! statements {
     (@ read $name:literal $text:literal $($tail:literal)?) => {
         Statement {
             name: $name,
-            text: concat!($text, " WHERE (SELECT pg_current_wal_flush_lsn()) IS NOT NULL", $(" ", $tail)?),
+            text: concat!($text, " WHERE (SELECT pg_catalog.pg_current_wal_flush_lsn()) IS NOT NULL", $(" ", $tail)?),
             mutates: false,
         }
     };
@@ -32,7 +34,7 @@ macro_rules! statements {
     (@ records $name:literal $call:literal) => {
         Statement {
             name: $name,
-            text: concat!("SELECT ", $call, " WHERE pg_current_wal_flush_lsn() IS NOT NULL"),
+            text: concat!("SELECT ", $call, " WHERE pg_catalog.pg_current_wal_flush_lsn() IS NOT NULL"),
             mutates: false,
         }
     };
@@ -51,25 +53,34 @@ statements! {
     /// An index group's and one node's part of the resolution context.
     RESOLUTION_CONTEXT "terms" read
         "SELECT g.epoch, mantle.assignment_changes($1) AS changes, mantle.lineage() AS lineage, mantle.index_source() AS source, \
-                (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS clock_us, \
-                current_setting('mantle.epoch_lease_ms')::bigint AS lease_ms \
+                (extract(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint AS clock_us, \
+                pg_catalog.current_setting('mantle.epoch_lease_ms')::bigint AS lease_ms \
          FROM mantle.index_group($1) g";
     /// The node's number as a source, and the end of its WAL.
-    FLUSHED "flushed" read "SELECT mantle.index_source() AS source, pg_current_wal_flush_lsn() AS lsn";
+    FLUSHED "flushed" read "SELECT mantle.index_source() AS source, pg_catalog.pg_current_wal_flush_lsn() AS lsn";
     /// Parts of changes on two nodes that this node has prepared, and not committed or rolled back yet.
     PREPARED "prepared" read
-        "SELECT ARRAY(SELECT gid FROM pg_prepared_xacts WHERE database = current_database() AND gid LIKE 'citus\\_%') AS gids";
+        "SELECT ARRAY(SELECT gid FROM pg_catalog.pg_prepared_xacts \
+                       WHERE database OPERATOR(pg_catalog.=) pg_catalog.current_database() \
+                         AND pg_catalog.starts_with(gid, 'citus_')) AS gids";
     /// Whether some of these parts are still prepared.
-    ARE_PREPARED "are_prepared" read "SELECT EXISTS (SELECT FROM pg_prepared_xacts WHERE gid = ANY ($1)) AS are_left";
+    ARE_PREPARED "are_prepared" read
+        "SELECT EXISTS (SELECT FROM pg_catalog.pg_prepared_xacts WHERE gid OPERATOR(pg_catalog.=) ANY ($1)) AS are_left";
     /// Roles that may emit messages into the change stream, except superusers and owners.
     EMIT_GRANTS "forgers" read
         "SELECT ARRAY( \
-             SELECT DISTINCT coalesce(r.rolname::text, 'PUBLIC') \
-               FROM pg_proc p CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a \
-               LEFT JOIN pg_roles r ON r.oid = a.grantee \
-              WHERE p.proname = 'pg_logical_emit_message' AND p.pronamespace = 'pg_catalog'::regnamespace \
-                AND a.privilege_type = 'EXECUTE' AND a.grantee <> p.proowner AND NOT coalesce(r.rolsuper, false) \
-                AND a.grantee IS DISTINCT FROM (SELECT e.extowner FROM pg_extension e WHERE e.extname = 'mantle') \
+             SELECT DISTINCT coalesce(r.rolname::pg_catalog.text, 'PUBLIC') \
+               FROM pg_catalog.pg_proc p CROSS JOIN LATERAL pg_catalog.aclexplode( \
+                        coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner))) a \
+               LEFT JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) a.grantee \
+              WHERE p.proname OPERATOR(pg_catalog.=) 'pg_logical_emit_message' \
+                AND p.pronamespace OPERATOR(pg_catalog.=) (SELECT n.oid FROM pg_catalog.pg_namespace n \
+                                                            WHERE n.nspname OPERATOR(pg_catalog.=) 'pg_catalog') \
+                AND a.privilege_type OPERATOR(pg_catalog.=) 'EXECUTE' AND a.grantee OPERATOR(pg_catalog.<>) p.proowner \
+                AND NOT coalesce(r.rolsuper, false) \
+                AND NOT EXISTS (SELECT FROM pg_catalog.pg_extension e \
+                                 WHERE e.extname OPERATOR(pg_catalog.=) 'mantle' \
+                                   AND e.extowner OPERATOR(pg_catalog.=) a.grantee) \
               ORDER BY 1) AS roles";
     /// The node's number as a source (0 for a coordinator that is none), and what is wrong with its background worker.
     WORKER_PROBLEMS "worker_problems" read
@@ -81,14 +92,26 @@ statements! {
                 coalesce(pg_catalog.array_agg(p.culprit ORDER BY p.problem, p.culprit, p.detail), '{}') AS culprits, \
                 coalesce(pg_catalog.array_agg(p.detail ORDER BY p.problem, p.culprit, p.detail), '{}') AS details \
          FROM mantle.server_problems() AS p";
+    /// Why the node refuses mutations of this session, and of new ones.
+    REFUSALS "refusals" read
+        "SELECT mantle.mutation_fault_code() AS code, \
+                ARRAY(SELECT s.problem FROM mantle.setting_problems(session_user) AS s WHERE s.refuses) AS problems";
+    /// Whether a new session would accept mutations; if this one does not, it ends.
+    END_STALE_SESSION "end_stale_session" read "SELECT mantle.end_stale_session() AS is_sound";
+    /// Ends the session if it cuts statements off within a second. Not much is done in a millisecond, so this asks nothing else.
+    END_CUTTING_SESSION "end_cutting_session" read
+        "SELECT CASE WHEN pg_catalog.current_setting('statement_timeout') OPERATOR(pg_catalog.~) '^[1-9][0-9]{0,2}ms$' \
+                     THEN pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid()) ELSE false END";
     /// How far each path exists, and whether an object has the name where it ends early. No component has a slash.
     RESOLVE_PATHS "resolve_paths" read
         "SELECT r.ns, r.depth, r.id, r.parent_id, r.version, r.chain_owner, r.chain_grp, r.chain_mode, \
-                CASE WHEN r.depth < cardinality(c.components) \
-                     THEN EXISTS (SELECT FROM mantle.stat(r.ns, ARRAY[r.id], ARRAY[c.components[r.depth + 1]]) s WHERE s.code IS NULL) \
+                CASE WHEN r.depth OPERATOR(pg_catalog.<) pg_catalog.cardinality(c.components) \
+                     THEN EXISTS (SELECT FROM mantle.stat(r.ns, ARRAY[r.id], \
+                                                          ARRAY[c.components[r.depth OPERATOR(pg_catalog.+) 1]]) s \
+                                   WHERE s.code IS NULL) \
                      ELSE false END AS is_object \
-         FROM unnest($1, $2) WITH ORDINALITY q (namespace, path, ord) \
-         CROSS JOIN LATERAL string_to_array(q.path, '/') c (components) \
+         FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2)) WITH ORDINALITY q (namespace, path, ord) \
+         CROSS JOIN LATERAL pg_catalog.string_to_array(q.path, '/') c (components) \
          LEFT JOIN LATERAL mantle.resolve_path(q.namespace, c.components) r ON true" then "ORDER BY q.ord";
     /// The recorded answer of a request in the namespace of a name.
     REPLAY "replay" read
@@ -104,7 +127,7 @@ statements! {
         "SELECT code, ns AS id, replayed FROM mantle.delete_namespace($1, $2, $3, $4)";
     /// Which index group serves each namespace; NULL without such a namespace.
     ASSIGNMENTS "assignments" read
-        "SELECT a.index_group, a.also, a.changes FROM unnest($1) WITH ORDINALITY q (name, ord) \
+        "SELECT a.index_group, a.also, a.changes FROM pg_catalog.unnest($1) WITH ORDINALITY q (name, ord) \
          LEFT JOIN LATERAL mantle.assignment(q.name) a ON true" then "ORDER BY q.ord";
     HOSTED_GROUPS "hosted_groups" read "SELECT index_group FROM mantle.hosted_groups()";
     LIST_NAMESPACES "list_namespaces" read "SELECT ns, name, owner, created FROM mantle.list_namespaces()";
@@ -179,7 +202,7 @@ statements! {
     /// A directory, and those below it down to a depth. Byte order puts each directory after its ancestors.
     USAGE "usage" read
         "SELECT directory, objects, directories, bytes, owner, grp, mode \
-         FROM mantle.usage($1, $2, $3)" then "ORDER BY directory COLLATE \"C\" LIMIT $4";
+         FROM mantle.usage($1, $2, $3)" then "ORDER BY directory COLLATE pg_catalog.\"C\" LIMIT $4";
     REMOVE_TREE "remove_tree" change
         "SELECT code, id, replayed \
          FROM mantle.remove_tree($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";

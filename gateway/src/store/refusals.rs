@@ -1,0 +1,78 @@
+//! Asks every node whether it refuses the gateway's mutations: for a setting of the database or of the gateway's role, or
+//! because a session began while there was one, or kept a SET of another client of its pooler. Lookups go on meanwhile,
+//! so the gateway says that it is not ready.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use mantle_types::{ErrorCode, Result};
+use parking_lot::Mutex;
+use tokio::time::timeout;
+
+use super::{Store, nodes::Node, rows, sql};
+
+/// How often the nodes are asked.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// A node that does not answer in this time, or fails, says nothing: requests that need it report the failure.
+const NODE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Why mutations are refused, as of some seconds ago.
+#[derive(Default)]
+pub struct Refusals(Mutex<Vec<String>>);
+
+impl Store {
+    /// Why mutations are refused, each reason with its node, as of some seconds ago; none if they are not. Asks nobody, so
+    /// that a probe answers at once.
+    pub fn refusals(&self) -> Vec<String> {
+        self.refusals.0.lock().clone()
+    }
+
+    async fn read_refusals(&self) -> Result<Vec<String>> {
+        let nodes = self.nodes.all().await?;
+        let answers = join_all(nodes.iter().map(|node| timeout(NODE_TIMEOUT, refusals_of(node)))).await;
+        let mut told = Vec::new();
+        for (place, (node, answer)) in nodes.iter().zip(answers).enumerate() {
+            let at = |why| format!("{}:{}: {why}", node.address.host, node.address.port);
+            match answer {
+                Ok(Ok(reasons)) => told.extend(reasons.into_iter().map(at)),
+                // The configured node cuts off even a question. (An older extension cannot be asked.)
+                Ok(Err(error)) if place == 0 && error.code() != ErrorCode::NotImplemented => {
+                    told.push(at(format!("it does not say whether it refuses them: {error}")));
+                }
+                _ => {}
+            }
+        }
+        Ok(told)
+    }
+
+    /// Asks for ever, so that the log shows them, and stale sessions end.
+    pub async fn watch_refusals(&self) {
+        loop {
+            // Requests that need the database report a failure.
+            if let Ok(now) = self.read_refusals().await {
+                let mut before = self.refusals.0.lock();
+                if now != *before {
+                    match now.is_empty() {
+                        true => tracing::info!("mutations are not refused any more"),
+                        false => tracing::warn!(reasons = now.join("; "), "the database refuses mutations"),
+                    }
+                    *before = now;
+                }
+            }
+            tokio::time::sleep(INTERVAL).await;
+        }
+    }
+}
+
+async fn refusals_of(node: &Node) -> Result<Vec<String>> {
+    let answer = node.database.query_one(&sql::REFUSALS, &[]).await;
+    if answer.as_ref().is_err_and(|error| error.code() == ErrorCode::DatabaseUnavailable) {
+        node.database.end_cutting_session().await;
+    }
+    let row = answer?;
+    let (code, problems): (Option<String>, Vec<String>) = (rows::get_opt(&row, "code")?, rows::get(&row, "problems")?);
+    let Some(code) = code.filter(|_| problems.is_empty()) else { return Ok(problems) };
+    // Asked again, another session answers.
+    node.database.end_stale_session().await;
+    Ok(vec![format!("a session refuses them ({code}), and a new one would not")])
+}
