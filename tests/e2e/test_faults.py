@@ -110,7 +110,7 @@ def test_a_folder_that_goes_back(stack, bucket, rest):
 
 @pytest.mark.usefixtures("whole")
 @pytest.mark.allows("indexnode", r"terminating connection due to administrator command|rebuilding the index")
-@pytest.mark.allows("postgresql", r"replication slot .* is active")
+@pytest.mark.allows("postgresql", r"replication slot .* is active|PID \d+ is not a PostgreSQL backend")
 def test_a_rebuild_answers_those_who_wait(stack, bucket, rest):
     """A rebuilt index may have a change in its copy, whose message then never comes: nobody waits for that in vain."""
     codes: list[str | None] = []
