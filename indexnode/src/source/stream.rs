@@ -85,9 +85,9 @@ impl<'a> Stream<'a> {
             sampled.push(SampledSource::new(connection.id, connection.database, connection.server.incarnation()));
             let start = connection.known.as_ref().map_or(Lsn::INVALID, end_of);
             // Again: until it was ended, another reader moved the slot.
-            let slot = connection.session.slot(&group.slot_name).await?;
-            let confirmed = slot.map_or(Lsn::INVALID, |slot| slot.confirmed);
-            let retrace = Retrace::new(connection.last_seen, (start, connection.reached), connection.from, confirmed);
+            let slot = connection.session.slot(&group.slot_name).await?.context("the slot is gone")?;
+            let retrace =
+                Retrace::new(connection.last_seen, (start, connection.reached), connection.from, slot.confirmed);
             let client = connection.walsender.start().await?;
             let inbox = Arc::new(Inbox::new(connection.id, start, node.config.raft.entry_bytes_max, retrace));
             sessions.push((connection.id, connection.session.clone()));
