@@ -111,13 +111,14 @@ def test_a_part_that_is_only_prepared_is_waited_for(citus_cluster, target, sprea
         Op("put_object", spread.by_worker[worker][0], "both", spread.new_id(), locator=made[worker])
         for worker in WORKERS
     ]
-    with node(target, 0) as session, node(target, 1) as watcher, citus_cluster.servers[1].without_standby():
-        putting = later(verbs.call, session, spread.ns, ops, [Key(uuid.uuid4()) for _ in ops])
-        wait_until(lambda: putting.done() or watcher.execute(PREPARED).fetchone()[0], "a prepared part", BOUND_S)
-        assert not putting.done()
-        new = volume.take_over(segment)
-        assert refusal(volume.admit_at, by_worker(spread, volume)[1], segment, new) == "55P03"
-    assert [answer.code for answer in putting.result(BOUND_S)] == [None, None]
+    with node(target, 0) as session, node(target, 1) as watcher:
+        with citus_cluster.servers[1].without_standby():
+            putting = later(verbs.call, session, spread.ns, ops, [Key(uuid.uuid4()) for _ in ops])
+            wait_until(lambda: putting.done() or watcher.execute(PREPARED).fetchone()[0], "a prepared part", BOUND_S)
+            assert not putting.done()
+            new = volume.take_over(segment)
+            assert refusal(volume.admit_at, by_worker(spread, volume)[1], segment, new) == "55P03"
+        assert [answer.code for answer in putting.result(BOUND_S)] == [None, None]
     target.settle()
     volume.admit(segment, new)
     assert volume.scan(segment, new) == set(made)
