@@ -76,7 +76,7 @@ SELECT isnt(pg_temp.worker(), :ended, 'as another process');
 -- A worker that dies is told of, also under `*`, and started again soon.
 SELECT is(pg_temp.second('SELECT count(*) FROM mantle.worker_problems()'), '0', 'nothing is wrong with it');
 SELECT ok(tap.wait_for($q$ SELECT pg_temp.second('SELECT bool_and(succeeded > now() - interval ''1 minute''
-    AND failures = 0) AND count(*) = 9 FROM mantle.worker_steps') = 't' $q$), 'each of its steps has succeeded');
+    AND failures = 0) AND count(*) = 10 FROM mantle.worker_steps') = 't' $q$), 'each of its steps has succeeded');
 SELECT pg_temp.second('SELECT pg_get_functiondef(''mantle.maintain_pruning()''::regprocedure)') AS whole \gset
 SELECT dblink_exec('second', $q$ CREATE OR REPLACE FUNCTION mantle.maintain_pruning() RETURNS bigint LANGUAGE plpgsql
     AS 'BEGIN RAISE EXCEPTION ''broken'' USING ERRCODE = ''22012''; END' $q$) AS x \gset
