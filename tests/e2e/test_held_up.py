@@ -16,7 +16,7 @@ import pytest
 
 from stack import secret
 from stack.poll import wait_until
-from tests.support.slots import SLOT, drop_slot
+from tests.support.slots import drop_slot, slot_name
 
 from .inspection import READY_BOUND_S, command_line
 from .logs import COLOUR
@@ -245,7 +245,7 @@ def test_used_up_slots_are_named(stack, superuser):
         await_named(stack, superuser, "slots", "max_replication_slots")
         told = superuser.execute("SELECT detail FROM mantle.server_problems() WHERE problem = 'slots'").fetchone()[0]
         assert made and all(name in told for name in made), "those that nobody reads"
-        assert SLOT not in told
+        assert slot_name(superuser) not in told
     finally:
         for name in made:
             superuser.execute("SELECT pg_drop_replication_slot(%s)", (name,))

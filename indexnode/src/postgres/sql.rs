@@ -8,14 +8,13 @@ use mantle_types::NamespaceId;
 /// WAL file's name, because the control file's lags behind a promotion until the next checkpoint.
 pub(super) const SYSTEM: &str = "SELECT system_identifier, ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(\
                           pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer, \
-                          (extract(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint \
+                          (extract(epoch FROM pg_catalog.pg_postmaster_start_time()) OPERATOR(pg_catalog.*) 1000000)::bigint \
                           FROM pg_catalog.pg_control_system()";
 /// When the server was started, in microseconds since 1970; for a walsender.
-pub(super) const STARTED: &str =
-    "SELECT (extract(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint::text";
+pub(super) const STARTED: &str = "SELECT (extract(epoch FROM pg_catalog.pg_postmaster_start_time()) OPERATOR(pg_catalog.*) 1000000)::bigint::pg_catalog.text";
 /// The same, from a server that is no standby.
-pub(super) const PRIMARY_STARTED: &str = "SELECT (extract(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)\
-                          ::bigint::text, pg_catalog.pg_current_wal_flush_lsn()";
+pub(super) const PRIMARY_STARTED: &str = "SELECT (extract(epoch FROM pg_catalog.pg_postmaster_start_time()) \
+                          OPERATOR(pg_catalog.*) 1000000)::bigint::pg_catalog.text, pg_catalog.pg_current_wal_flush_lsn()";
 pub(super) const INDEX_SOURCES: &str = "SELECT source, host, port FROM mantle.index_sources()";
 pub(super) const STANDBY_FLUSH: &str = "SELECT required, flushed FROM mantle.standby_flush()";
 pub(super) const FLUSHED: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn()";
