@@ -95,7 +95,7 @@ async fn ready(gateway: &Gateway) -> Result<Response> {
             format!("pg_logical_emit_message may be called, and so the change stream forged, by {roles}: revoke it");
         return Err(Error::new(ErrorCode::DatabaseUnavailable, detail));
     }
-    let refusals = gateway.store.refusals();
+    let refusals = gateway.store.refusals()?;
     if !refusals.is_empty() {
         return Err(Error::new(
             ErrorCode::DatabaseUnavailable,

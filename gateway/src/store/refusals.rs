@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use mantle_types::{ErrorCode, Result};
+use mantle_types::{Error, ErrorCode, Result};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
@@ -16,15 +16,26 @@ const INTERVAL: Duration = Duration::from_secs(2);
 /// A node that does not answer in this time, or fails, says nothing: requests that need it report the failure.
 const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why mutations are refused, as of some seconds ago.
+/// What the nodes answered last, some seconds ago.
 #[derive(Default)]
-pub struct Refusals(Mutex<Vec<String>>);
+pub struct Refusals(Mutex<Known>);
+
+#[derive(Clone, Default)]
+struct Known {
+    reasons: Vec<String>,
+    /// Why the configured node did not answer.
+    failure: Option<Error>,
+}
 
 impl Store {
     /// Why mutations are refused, each reason with its node, as of some seconds ago; none if they are not. Asks nobody, so
     /// that a probe answers at once.
-    pub fn refusals(&self) -> Vec<String> {
-        self.refusals.0.lock().clone()
+    ///
+    /// # Errors
+    /// The configured node cuts off even the question.
+    pub fn refusals(&self) -> Result<Vec<String>> {
+        let Known { reasons, failure } = self.refusals.0.lock().clone();
+        failure.map_or(Ok(reasons), Err)
     }
 
     async fn read_refusals(&self) -> Result<Vec<String>> {
@@ -35,10 +46,8 @@ impl Store {
             let at = |why| format!("{}:{}: {why}", node.address.host, node.address.port);
             match answer {
                 Ok(Ok(reasons)) => told.extend(reasons.into_iter().map(at)),
-                // The configured node cuts off even a question. (An older extension cannot be asked.)
-                Ok(Err(error)) if place == 0 && error.code() != ErrorCode::NotImplemented => {
-                    told.push(at(format!("it does not say whether it refuses them: {error}")));
-                }
+                // (An older extension cannot be asked.)
+                Ok(Err(error)) if place == 0 && error.code() != ErrorCode::NotImplemented => return Err(error),
                 _ => {}
             }
         }
@@ -48,18 +57,27 @@ impl Store {
     /// Asks for ever, so that the log shows them, and stale sessions end.
     pub async fn watch_refusals(&self) {
         loop {
-            // Requests that need the database report a failure.
-            if let Ok(now) = self.read_refusals().await {
-                let mut before = self.refusals.0.lock();
-                if now != *before {
-                    match now.is_empty() {
-                        true => tracing::info!("mutations are not refused any more"),
-                        false => tracing::warn!(reasons = now.join("; "), "the database refuses mutations"),
-                    }
-                    *before = now;
-                }
-            }
+            let answer = self.read_refusals().await;
+            self.refusals.0.lock().note(answer);
             tokio::time::sleep(INTERVAL).await;
+        }
+    }
+}
+
+impl Known {
+    fn note(&mut self, answer: Result<Vec<String>>) {
+        match answer {
+            Ok(reasons) => {
+                if reasons != self.reasons {
+                    match reasons.is_empty() {
+                        true => tracing::info!("mutations are not refused any more"),
+                        false => tracing::warn!(reasons = reasons.join("; "), "the database refuses mutations"),
+                    }
+                }
+                *self = Self { reasons, failure: None };
+            }
+            // Requests that need the database report it.
+            Err(failure) => self.failure = Some(failure),
         }
     }
 }
