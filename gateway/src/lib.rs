@@ -15,6 +15,7 @@
 //! - `config`: the configuration file
 //! - `disconnect`: client disconnects
 //! - `hash`: the hash of a request
+//! - `migration`: how far a migration of bytes is
 //! - `metric_table`: names and meanings of the metrics
 //! - `secret_file`: files that only their owner may read
 
@@ -31,6 +32,7 @@ mod index;
 mod key_sizes;
 mod listing;
 mod metric_table;
+mod migration;
 mod ops;
 mod secret_file;
 mod store;

@@ -40,12 +40,19 @@ def shorter(rules: dict) -> dict:
     return rules
 
 
+VOLUMES = "the cluster's gateways keep bytes in a folder; tests/e2e/test_volumes.py and test_volume_takeover.py break volumes"
+
 # Alerts that no fault of the catalogue raises, each with the reason. tests/lint/alerts.py plays them.
 UNPROVOKED = {
     "MantleIndexReplicaIsBehind": "ten thousand entries are more than a fault lasts",
     "MantleIndexReplicaDoesNotServe": "a replica that starts serves within the seconds that a fault lasts",
     "MantleIndexEpochsDiffer": "a replica that lacks a rebuild gets it with the log or a snapshot",
     "MantleGatewayRefusesLookups": "the load has too few lookups that miss the index",
+    "MantleObjectBytesAreDamaged": VOLUMES,
+    "MantleVolumeIsNotMounted": VOLUMES,
+    "MantleVolumeIsReadOnly": VOLUMES,
+    "MantleVolumeIsFilling": VOLUMES,
+    "MantleVolumeIsInconsistent": VOLUMES,
 }
 
 

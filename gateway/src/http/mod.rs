@@ -39,7 +39,12 @@ use self::{
     problem::Failure,
     request_context::RequestContext,
 };
-use crate::{app::Gateway, auth::Credentials, config::Config, ops::sweep};
+use crate::{
+    app::Gateway,
+    auth::Credentials,
+    config::Config,
+    ops::{sweep, volumes},
+};
 
 pub(crate) struct App {
     pub(crate) gateway: Arc<Gateway>,
@@ -88,15 +93,16 @@ pub async fn serve(config: &Config, stop: impl Future<Output = ()> + Send + 'sta
     Ok(())
 }
 
-/// Keeps the lease, watches grants and background workers, and sweeps, until the result is dropped.
+/// Keeps the lease and the volume, watches grants and background workers, and sweeps, until the result is dropped.
 fn spawn_background_tasks(gateway: &Arc<Gateway>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    let [lease, grants, workers, sweeper, certificates] = [(); 5].map(|()| gateway.clone());
+    let [lease, grants, workers, sweeper, keeper, certificates] = [(); 6].map(|()| gateway.clone());
     tasks.spawn(async move { certificates.watch_certificates().await });
     tasks.spawn(async move { lease.index.keep_lease().await });
     tasks.spawn(async move { grants.store.watch_emit_grants().await });
     tasks.spawn(async move { workers.store.watch_workers().await });
     tasks.spawn(sweep::run(sweeper));
+    tasks.spawn(volumes::run(keeper));
     tasks
 }
 

@@ -81,7 +81,8 @@ async fn answer_ready(State(gateway): State<Arc<Gateway>>) -> Response {
     ready(&gateway).await.unwrap_or_else(|error| problem::response(&error, Uuid::now_v7()).into_response())
 }
 
-/// Readiness: the database answers, no role may forge its change stream, and a replica of the index answers.
+/// Readiness: the database answers, no role may forge its change stream, a replica of the index answers, and the volume of new
+/// bytes is mounted.
 async fn ready(gateway: &Gateway) -> Result<Response> {
     let (database, grants, index) =
         futures::join!(gateway.store.ping(), gateway.store.emit_grants(), gateway.index.is_ready());
@@ -96,6 +97,7 @@ async fn ready(gateway: &Gateway) -> Result<Response> {
     if !index {
         return Err(Error::from(ErrorCode::IndexUnavailable));
     }
+    gateway.data.is_ready()?;
     Ok(text("text/plain", "ready\n"))
 }
 

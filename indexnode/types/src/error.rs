@@ -93,6 +93,8 @@ error_table! {
     LineageChanged "lineage_changed" "MT045" 503 "ServiceUnavailable" SameRequestId "The path was resolved before the database was promoted or restored, or its index rebuilt; resolve it again.";
     NotPrepared "not_prepared" "MT046" 503 "ServiceUnavailable" SameRequestId "The index has not prepared this change as it was called; prepare it again.";
     TreeTooLarge "tree_too_large" "MT047" 409 "OperationAborted" No "Too many directories are below the one to remove; remove it in parts, or let the namespace's owner remove it.";
+    StaleSegment "stale_segment" "MT048" 503 "ServiceUnavailable" SameRequestId "The bytes are in a segment of a volume that is not, or no longer, leased under the epoch that was given; nothing was stored.";
+    InvalidLocator "invalid_locator" "MT049" 500 "InternalError" No "A locator of bytes in a volume names no segment and epoch.";
     NotLeader "not_leader" "MT050" 503 "ServiceUnavailable" SameRequestId "The replica asked is not the leader of its group.";
     IndexUnavailable "index_unavailable" "MT051" 503 "ServiceUnavailable" SameRequestId "No replica of the index answers.";
     AwaitTimeout "await_timeout" "MT052" 503 "ServiceUnavailable" SameRequestId "The change is committed, but the index did not confirm it in time.";
@@ -100,7 +102,10 @@ error_table! {
     DatabaseUnavailable "database_unavailable" "MT054" 503 "ServiceUnavailable" SameRequestId "PostgreSQL does not answer, or refused for a passing reason.";
     UnknownGroup "unknown_group" "MT055" 503 "ServiceUnavailable" SameRequestId "The replica asked hosts no replica of the index group.";
     NotServed "not_served" "MT056" 503 "ServiceUnavailable" SameRequestId "The index group asked does not serve the namespace, or not yet: another one does, or is about to.";
-    BytesUnavailable "bytes_unavailable" "MT057" 503 "ServiceUnavailable" SameRequestId "The bucket of the objects' bytes does not answer, or refuses the gateway.";
+    BytesUnavailable "bytes_unavailable" "MT057" 503 "ServiceUnavailable" SameRequestId "The bucket of the objects' bytes does not answer, or refuses the gateway; or the volume is not mounted, or only at another gateway.";
+    NoSuchVolume "no_such_volume" "MT058" 404 "InternalError" No "The volume is not registered.";
+    VolumeSuperseded "volume_superseded" "MT059" 409 "InternalError" No "The volume was mounted since: this is an old copy of it, or an older mount.";
+    BytesCorrupt "bytes_corrupt" "MT060" 500 "InternalError" No "The object's bytes are not those that were written: the storage has damaged them.";
     Internal "internal" "MT099" 500 "InternalError" No "A fault of the service; its log has the cause.";
 }
 
