@@ -40,8 +40,9 @@ const ORDER: [&str; 11] = [
 const DISTRIBUTED: [&str; 3] = ["mkdir", "put_object", "delete_object"];
 
 /// Text that several files share, by placeholder. The first three say how a function runs, with names looked up in no
-/// schema that a caller can write to. The fourth adds to the counts of an attribute or delta record.
-const SHARED: [(&str, &str); 4] = [
+/// schema that a caller can write to. The fourth adds to the counts of an attribute or delta record. The last is said of a
+/// locator: its bytes are in a volume ([`mantle_types::segment`]).
+const SHARED: [(&str, &str); 5] = [
     ("as_owner", "SECURITY DEFINER SET search_path = pg_catalog, pg_temp"),
     ("as_caller", "SET search_path = pg_catalog, pg_temp"),
     ("delegated", "SET search_path = pg_catalog, pg_temp SET citus.allow_nested_distributed_execution = on"),
@@ -51,6 +52,7 @@ const SHARED: [(&str, &str); 4] = [
             subdirectories = m.subdirectories + excluded.subdirectories, bytes = m.bytes + excluded.bytes, \
             modified = greatest(m.modified, excluded.modified)",
     ),
+    ("in_volume", "^@ 'v1:'"),
 ];
 
 /// Lists like those of the batch verbs: what reads answer of an entry, what an index signs, the arguments of renames.

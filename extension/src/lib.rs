@@ -8,7 +8,7 @@
 //! - `verbs`: fast paths of `mkdir`, `put_object`, `rename_directory` and `rmdir`;
 //! - `reads`: fast paths of `stat` and `list`;
 //! - `tree`: walks of directory trees, and the plan of an import;
-//! - `steps`: latches, leases, counts, names, removals, answers to requests, the change-stream message;
+//! - `steps`: latches, leases, segments of volumes, counts, names, removals, answers to requests, the change-stream message;
 //! - `citus`: which node has a partition, and what Citus must know of writes without it;
 //! - `row_security`: which namespaces a role may read;
 //! - `settings`: the GUCs;

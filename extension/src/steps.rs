@@ -13,3 +13,4 @@ pub mod name;
 pub mod proof;
 pub mod removal;
 pub mod request_age;
+pub mod segment;

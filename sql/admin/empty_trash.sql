@@ -60,6 +60,7 @@ CREATE FUNCTION mantle.empty_delegated(
     p_pid bigint, p_ns bigint, p_limit int, OUT objects bigint, OUT bytes bigint, OUT empty boolean)
 LANGUAGE plpgsql VOLATILE {delegated} AS $$
 #variable_conflict use_column
+DECLARE v_freed text[];
 BEGIN
     IF NOT mantle.try_latch_delegated(p_pid, NULL) THEN
         RETURN;
@@ -69,8 +70,13 @@ BEGIN
          WHERE m.pid = p_pid AND m.ts = 0
            AND m.name = ANY (ARRAY(
                    SELECT e.name FROM mantle.first_entries(p_pid, p_limit) AS e WHERE NOT e.is_directory))
-        RETURNING m.size)
-    SELECT count(*), coalesce(sum(g.size), 0) INTO objects, bytes FROM gone AS g;
+        RETURNING m.size, m.locator, m.shared)
+    -- any order
+    SELECT count(*), coalesce(sum(g.size), 0), array_agg(g.locator) FILTER (WHERE mantle.are_freed(g.locator, g.shared))
+      INTO objects, bytes, v_freed FROM gone AS g;
+    IF v_freed IS NOT NULL THEN
+        PERFORM mantle.free_bytes(v_freed);
+    END IF;
     empty := mantle.is_empty(p_pid);
     -- A tombstone needs no counts.
     IF objects > 0 AND NOT empty THEN

@@ -112,3 +112,32 @@ BEGIN
     END IF;
     RETURN v_purged;
 END $$;
+
+--- The worker's step that purges freed rows which nobody takes; their blocks are found to be free when their segment is
+--- scanned
+-- A node of Citus without shards admits no epoch and has no freed row: nobody asks it, and it may get shards again when others
+-- have the segments and have used the blocks (P59, P60).
+CREATE FUNCTION mantle.maintain_freed(p_batch int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_due timestamptz := now() - {FREED_RETENTION_S} * interval '1 second';
+    v_purged bigint := 0;
+    v_rows bigint;
+BEGIN
+    IF NOT EXISTS (SELECT FROM mantle.local_shards('meta')) THEN
+        DELETE FROM mantle.admitted_segments;
+        GET DIAGNOSTICS v_purged = ROW_COUNT;
+        v_due := now();
+    END IF;
+    -- Skips from one volume to the next.
+    WITH RECURSIVE next (volume) AS (
+        SELECT min(f.volume) FROM mantle.freed f
+        UNION ALL
+        SELECT (SELECT min(f.volume) FROM mantle.freed f WHERE f.volume > n.volume) FROM next n WHERE n.volume IS NOT NULL)
+    DELETE FROM mantle.freed f WHERE f.locator IN (
+        SELECT d.locator FROM next n CROSS JOIN LATERAL (
+            SELECT o.locator FROM mantle.freed o WHERE o.volume = n.volume AND o.freed < v_due
+             ORDER BY o.freed LIMIT p_batch) AS d
+         LIMIT p_batch);
+    GET DIAGNOSTICS v_rows = ROW_COUNT;
+    RETURN v_purged + v_rows;
+END $$;

@@ -137,8 +137,8 @@ BEGIN
     RETURN 1;
 END $$;
 
---- One step of the background worker: compact, prune, empty_trash, purge_operations, purge_requests, purge_tombstones
---- or purge_attempts
+--- One step of the background worker: compact, prune, empty_trash, purge_operations, purge_requests, purge_tombstones,
+--- purge_attempts or purge_freed
 CREATE FUNCTION mantle.run_maintenance(p_step text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '1s' AS $$
 DECLARE
@@ -157,5 +157,6 @@ BEGIN
         WHEN 'purge_tombstones' THEN
             mantle.purge('meta', 'pid', format('removed AND created < %L', v_tombstones), v_batch)
         WHEN 'purge_attempts' THEN mantle.purge('rename_attempts', 'ns', format('created < %L', v_tombstones), v_batch)
+        WHEN 'purge_freed' THEN mantle.maintain_freed(v_batch)
     END;
 END $$;

@@ -166,6 +166,11 @@ BEGIN
     END IF;
     IF v_replaced.id IS NOT NULL THEN
         DELETE FROM mantle.meta m WHERE m.pid = p_pid AND m.name = v_replaced.name AND m.ts = 0;
+        -- An object that is copied onto itself keeps its bytes.
+        IF mantle.are_freed(v_replaced.locator, v_replaced.shared)
+           AND mantle.are_of_one_write(v_replaced.locator, v_entry.locator) IS NOT TRUE THEN
+            PERFORM mantle.free_bytes(ARRAY[v_replaced.locator]);
+        END IF;
     END IF;
     INSERT INTO mantle.meta (pid, name, ts, ns, shared, {entry.columns})
     VALUES (p_pid, v_entry.name, 0, v_entry.ns, v_entry.shared, {entry.columns_of_v_entry});
@@ -199,9 +204,10 @@ BEGIN
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_pid]));
 END $$;
 
---- The locator of bytes that a change leaves without an object; NULL if others may use them: the sweeper finds out
+--- The locator of bytes that a change leaves without an object; NULL if others may use them: the sweeper finds out; and NULL if
+--- they are in a volume: the change frees them itself
 CREATE FUNCTION mantle.left_locator(p_locator text, p_shared boolean) RETURNS text
-LANGUAGE sql IMMUTABLE RETURN CASE WHEN p_shared IS NOT TRUE THEN p_locator END;
+LANGUAGE sql IMMUTABLE RETURN CASE WHEN p_shared IS NOT TRUE AND NOT p_locator {in_volume} THEN p_locator END;
 
 --- Moves an entry from one directory to another, which may be the same
 -- The directory with the smaller pid comes first: with mantle.delta_records = never each part waits for its directory's

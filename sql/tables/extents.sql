@@ -6,8 +6,8 @@ CREATE TABLE mantle.extents (
     part     int NOT NULL CHECK (part BETWEEN 1 AND 10000),
     --- Number within the part, from 0
     extent   int NOT NULL,
-    --- The bytes: `length` of them in the file `locator`, from its byte `start` on
-    locator  text NOT NULL,
+    --- The bytes: `length` of those that `locator` names, from its byte `start` on
+    locator  text COLLATE "C" NOT NULL,
     start    bigint NOT NULL,
     length   bigint NOT NULL,
     --- Other objects may use the same bytes, so only the sweeper removes them
@@ -20,7 +20,7 @@ CREATE TABLE mantle.extents (
     created  timestamptz,
     PRIMARY KEY (upload, part, extent)
 );
---- Finds whether a data locator is used
+--- Finds whether a data locator is used, and which are in a segment of a volume
 CREATE INDEX extents_locator ON mantle.extents (locator);
 --- The extents of a range of an object
 CREATE INDEX extents_position ON mantle.extents (upload, position) WHERE position IS NOT NULL;

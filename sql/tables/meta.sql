@@ -33,7 +33,8 @@ CREATE TABLE mantle.meta (
     etag           text,
     content_type   text,
     user_metadata  jsonb,
-    locator        text,
+    --- Where the bytes are. In the order of bytes, those of a segment of a volume stand together
+    locator        text COLLATE "C",
     --- Objects only: true if another object may use the same bytes (mantle.copy_object). Then only the sweeper removes
     --- them
     shared         boolean,
@@ -63,7 +64,7 @@ CREATE INDEX meta_subdirectory ON mantle.meta (pid, id) INCLUDE (ns) WHERE expli
 --- All primary attribute records: du
 -- Neither column ever changes, so updates of the records stay in place (HOT).
 CREATE INDEX meta_attribute ON mantle.meta (pid) WHERE name = '/_ATTR' AND ts = 0;
---- Finds whether a data locator is used
+--- Finds whether a data locator is used, and which are in a segment of a volume
 -- Imported objects have none, so an import does not write to this index.
 CREATE INDEX meta_locator ON mantle.meta (locator) WHERE locator IS NOT NULL;
 --- Delta records, for compaction

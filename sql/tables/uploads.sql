@@ -1,4 +1,4 @@
---- Multipart uploads of S3, and what is known of the objects that they became
+--- Multipart uploads of S3, and what is known of the objects that they became; and manifests of other objects
 -- An upload is found by its own id, not by its key's directory, which may be renamed or removed meanwhile. On Citus the
 -- id decides where the row and its extents are. The row stays as long as the object, and as long as a repeated
 -- CompleteMultipartUpload has to be answered.
@@ -6,7 +6,7 @@ CREATE TABLE mantle.uploads (
     --- Upload id, from the ids of entries; an object made of the upload has the locator `manifest:` and this number
     id                 bigint PRIMARY KEY,
     ns                 bigint NOT NULL,
-    --- Key of the object to be made, in the namespace
+    --- Key of the object to be made, in the namespace; empty: no upload, but a manifest (mantle.create_manifest_delegated)
     key                text COLLATE "C" NOT NULL,
     --- Owner and group of the object to be made
     principal          int NOT NULL,

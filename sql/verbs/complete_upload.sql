@@ -97,6 +97,7 @@ BEGIN
     IF FOUND THEN
         v_locators := ARRAY(SELECT e.locator FROM mantle.extents e
                              WHERE e.upload = p_upload AND e.position IS NULL AND NOT e.copied);
+        v_locators := mantle.freed_or_left(v_locators, '{}');
         DELETE FROM mantle.extents e WHERE e.upload = p_upload AND e.position IS NULL;
     END IF;
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_upload]));

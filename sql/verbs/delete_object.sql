@@ -32,6 +32,9 @@ BEGIN
     DELETE FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0;
     v_new.id := v_old.id;
     v_new.old_locator := mantle.left_locator(v_old.locator, v_old.shared);
+    IF mantle.are_freed(v_old.locator, v_old.shared) THEN
+        PERFORM mantle.free_bytes(ARRAY[v_old.locator]);
+    END IF;
     v_new.delta := ROW(p_ns, p_pid, -1, 0, -v_old.size);
     v_new.replayed := false;
     RETURN v_new;

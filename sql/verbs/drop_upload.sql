@@ -1,13 +1,16 @@
 --- gateway: Ends an open upload without an object; answers the locators of its bytes, which nothing names any more
 CREATE FUNCTION mantle.abort_upload_delegated(p_upload bigint, OUT code text, OUT old_locators text[])
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} SET lock_timeout = '2s' AS $$
-DECLARE v_state text;
+DECLARE
+    v_state text;
+    v_left text[];
 BEGIN
     PERFORM mantle.raise_fault(mantle.latch_entries('{}', '{}', ARRAY[p_upload]));
     SELECT u.state INTO v_state FROM mantle.uploads u WHERE u.id = p_upload;
     code := CASE v_state WHEN 'open' THEN NULL WHEN 'sealed' THEN '{upload_busy}' ELSE '{no_such_upload}' END;
     IF code IS NULL THEN
-        old_locators := ARRAY(SELECT e.locator FROM mantle.extents e WHERE e.upload = p_upload AND NOT e.copied);
+        v_left := ARRAY(SELECT e.locator FROM mantle.extents e WHERE e.upload = p_upload AND NOT e.copied);
+        old_locators := mantle.freed_or_left(v_left, '{}');
         DELETE FROM mantle.extents e WHERE e.upload = p_upload;
         DELETE FROM mantle.uploads u WHERE u.id = p_upload;
     END IF;
@@ -16,8 +19,9 @@ END $$;
 
 --- gateway: Removes the manifest of an object that no row names any more; answers locators that other manifests and objects
 --- may still name
--- Who began to read the object before it went has p_read_grace_ms from the first call to come to the end. The upload's
--- row stays as long as answers to requests do: CompleteMultipartUpload may be repeated.
+-- Those in volumes are not answered: who has their segment finds that nothing names them (P60). Who began to read the object
+-- before it went has p_read_grace_ms from the first call to come to the end. The upload's row stays as long as answers to
+-- requests do: CompleteMultipartUpload may be repeated.
 CREATE FUNCTION mantle.drop_manifest_delegated(p_upload bigint, p_read_grace_ms bigint) RETURNS text[]
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} SET lock_timeout = '2s' AS $$
 DECLARE
@@ -27,9 +31,13 @@ BEGIN
     PERFORM mantle.raise_fault(mantle.latch_entries('{}', '{}', ARRAY[p_upload]));
     SELECT * INTO u FROM mantle.uploads o WHERE o.id = p_upload AND o.state = 'done';
     IF u.unused IS NULL THEN
-        UPDATE mantle.uploads o SET unused = now() WHERE o.id = u.id;
+        -- Of one that was not an upload the object may still be on its way (mantle.create_manifest_delegated).
+        UPDATE mantle.uploads o SET unused = now()
+         WHERE o.id = u.id
+           AND (u.key <> '' OR u.changed < now() - {TOMBSTONE_RETENTION_MIN_S} * interval '1 second');
     ELSIF u.unused <= now() - p_read_grace_ms * interval '1 millisecond' THEN
-        v_locators := ARRAY(SELECT e.locator FROM mantle.extents e WHERE e.upload = p_upload);
+        v_locators := ARRAY(
+            SELECT e.locator FROM mantle.extents e WHERE e.upload = p_upload AND NOT e.locator {in_volume});
         DELETE FROM mantle.extents e WHERE e.upload = p_upload;
         IF u.changed < now() - current_setting('mantle.request_retention_s')::int * interval '1 second' THEN
             DELETE FROM mantle.uploads o WHERE o.id = p_upload;

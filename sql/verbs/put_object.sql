@@ -1,5 +1,6 @@
 -- Creates or overwrites objects. The fast path makes new ones (extension/src/verbs/fast_path.rs); this file is the
--- fallback. Both latch pids shared and names exclusively, so what is read of an entry stays true until the commit.
+-- fallback. Both latch pids shared and names exclusively, so what is read of an entry stays true until the commit; and
+-- segments of volumes shared, if the bytes are there (P59).
 
 --- Whether a condition of a put holds for the object that is there: `*absent`, `*present`, the etag that it must have, `!`
 --- and an etag that it must not have, or NULL for none
@@ -29,7 +30,7 @@ BEGIN
                    AND p_size BETWEEN 0 AND {OBJECT_BYTES_MAX}
                    AND coalesce(octet_length(p_locator), 0) <= {LOCATOR_BYTES_MAX}
                    AND p_request IS NOT NULL AND p_principal IS NOT NULL) IS NOT TRUE THEN '{invalid_argument}' END,
-        mantle.id_fault(p_id), mantle.removed_fault(p_pid));
+        mantle.id_fault(p_id), mantle.segment_fault(p_locator), mantle.removed_fault(p_pid));
     IF v_new.code IS NOT NULL THEN
         RETURN v_new;
     END IF;
@@ -73,6 +74,10 @@ BEGIN
                modified = now()
          WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0;
         v_new.old_locator := mantle.left_locator(v_old.locator, v_old.shared);
+        IF mantle.are_freed(v_old.locator, v_old.shared)
+           AND mantle.are_of_one_write(v_old.locator, p_locator) IS NOT TRUE THEN
+            PERFORM mantle.free_bytes(ARRAY[v_old.locator]);
+        END IF;
     END IF;
     v_new.delta := ROW(p_ns, p_pid, (v_old.id IS NULL)::int, 0, p_size - coalesce(v_old.size, 0));
     v_new.replayed := false;

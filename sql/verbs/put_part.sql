@@ -6,9 +6,14 @@ CREATE FUNCTION mantle.put_part_delegated(
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} SET lock_timeout = '2s' AS $$
 DECLARE
     v_state text;
+    v_left text[];
     v_now timestamptz := clock_timestamp();
 BEGIN
     PERFORM mantle.raise_fault(mantle.latch_entries(ARRAY[p_upload], ARRAY[p_part::text], NULL));
+    -- Bytes that are copied are in use already, under whatever epoch they were written.
+    IF NOT p_copied THEN
+        PERFORM mantle.raise_fault(mantle.latch_segments(p_locator));
+    END IF;
     SELECT u.state INTO v_state FROM mantle.uploads u WHERE u.id = p_upload AND u.ns = p_ns;
     code := coalesce(
         mantle.namespace_fault(p_ns), mantle.lease_fault(p_ns, p_lease),
@@ -16,12 +21,14 @@ BEGIN
                    AND cardinality(p_locator) > 0 AND cardinality(p_start) = cardinality(p_locator)
                    AND cardinality(p_length) = cardinality(p_locator)) IS NOT TRUE THEN '{invalid_argument}'
              WHEN v_state IS NULL OR v_state = 'done' THEN '{no_such_upload}'
-             WHEN v_state = 'sealed' THEN '{upload_busy}' END);
+             WHEN v_state = 'sealed' THEN '{upload_busy}'
+             WHEN NOT p_copied THEN (SELECT min(mantle.segment_fault(l)) FROM unnest(p_locator) AS l) END);
     IF code IS NULL THEN
         -- The statement may be sent again after its connection broke: then its own part is there.
-        old_locators := ARRAY(SELECT e.locator FROM mantle.extents e
-                               WHERE e.upload = p_upload AND e.part = p_part AND NOT e.copied
-                                 AND e.locator <> ALL (p_locator));
+        v_left := ARRAY(SELECT e.locator FROM mantle.extents e
+                         WHERE e.upload = p_upload AND e.part = p_part AND NOT e.copied
+                           AND e.locator <> ALL (p_locator));
+        old_locators := mantle.freed_or_left(v_left, p_locator);
         DELETE FROM mantle.extents e WHERE e.upload = p_upload AND e.part = p_part;
         INSERT INTO mantle.extents (upload, part, extent, locator, start, length, copied, etag, checksum, created)
         SELECT p_upload, p_part, n - 1, u.locator, u.start, u.length, p_copied,

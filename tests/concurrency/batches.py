@@ -40,6 +40,10 @@ STEMS = ("a", "b", "é", "x" * 255)
 BAD_STEMS = ("", ".", "..", "x/y", "/_ATTR", "y" * 256, "/")
 OBJECT_BYTES_MAX = 1 << 48
 LOCATOR_BYTES_MAX = 2048
+# What the databases admit: volume, segment, epoch.
+ADMITTED = ((1, 0, 5), (1, 1, 5))
+GOOD_IN_VOLUMES = ("v1:1.0.5/1.1/0+1", "v1:1.1.5/1.2/3+4,5+6")
+BAD_IN_VOLUMES = ("v1:1.0.4/1.1/0+1", "v1:1.2.5/1.1/0+1", "v1:2.0.5/1.1/0+1", "v1:1.0.05/1.1/0+1", "v1:")
 DAY_MS = 86_400_000
 
 Element = dict[str, object]
@@ -106,7 +110,7 @@ class Batches:
                 "size": choose((0, 1, 1000, OBJECT_BYTES_MAX)),
                 "etag": choose((None, "e")),
                 "content_type": choose((None, "t")),
-                "locator": choose((None, "l", "l" * LOCATOR_BYTES_MAX)),
+                "locator": choose((None, "l", "l" * LOCATOR_BYTES_MAX, *GOOD_IN_VOLUMES)),
                 "condition": choose((None, "*absent")),
             }
         if not is_good:
@@ -138,7 +142,7 @@ class Batches:
             return odd | {"explicit": (None,)}
         return odd | {
             "size": (-1, OBJECT_BYTES_MAX + 1, None),
-            "locator": ("l" * (LOCATOR_BYTES_MAX + 1),),
+            "locator": ("l" * (LOCATOR_BYTES_MAX + 1), *BAD_IN_VOLUMES),
             "condition": ("*present", "e", "other"),
         }
 

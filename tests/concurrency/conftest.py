@@ -6,6 +6,7 @@
 - test_two_paths.py: the fast path of mkdir and put_object against the SQL fallback, on random batches (batches.py).
 - test_reads.py: the fast paths of stat and list against their SQL fallbacks, on random rows.
 - test_crash.py: kill -9 at each failpoint and under load.
+- test_volumes.py: a gateway that stands still, against one that takes its segment of a volume over (volumes.py).
 - test_prepare.py: a directory rename that no index has prepared.
 - test_bounds.py: bounds on waiting. test_plans.py: the blocks that each statement reads. test_analysts.py: readers
   beside writers.
@@ -13,7 +14,7 @@
   across nodes, shards that move (also during each verb), workers that die, SQL users, restore points.
 
 Helpers: tree.py is the model, verbs.py calls the extension, state.py compares tables with the model, target.py chooses
-the node of a session, server.py is the server. failpoints.py and tests/support/broken_steps.py change the extension in
+the node of a session, server.py is the server, restores.py restores it. failpoints.py and tests/support/broken_steps.py change the extension in
 test databases.
 
 Every suite has tests that break a step (broken_steps.py) and fail unless the suite notices. MANTLE_PROPERTY_SEED

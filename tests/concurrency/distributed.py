@@ -117,6 +117,7 @@ STEPS = (
     "purge_requests",
     "purge_tombstones",
     "purge_attempts",
+    "purge_freed",
 )
 PLACEMENTS = """
     SELECT s.shardid, n.nodename, n.nodeport FROM pg_dist_shard s JOIN pg_dist_placement p ON p.shardid = s.shardid

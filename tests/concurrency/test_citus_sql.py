@@ -23,7 +23,8 @@ pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not i
 # Left out: two that bound a call's reads by EXPLAIN (ANALYZE, BUFFERS), which Citus runs on another node and without
 # the statements of functions (plans, listing_cost); one about workers' settings, which these servers have on their
 # command line (worker; see test_a_worker_outlives_a_shard_that_moves); one whose roles cannot log in (row_security;
-# analysts, check and privileges exercise the policies).
+# analysts, check and privileges exercise the policies); and those about volumes, whose tables are the coordinator's or
+# each node's own (test_citus_volumes.py).
 PGTAP = (
     "analysts", "attributes", "bad_elements", "batches", "check", "compaction", "directories", "faults", "import",
     "index_groups", "leases", "listing", "maintenance", "messages", "modified", "monitor", "names", "namespaces",

@@ -4,8 +4,6 @@ another history (P8).
 Each test first shows the damage of a change without a lease: an entry in a directory that does not exist.
 """
 
-import shutil
-import subprocess
 import uuid
 
 import psycopg
@@ -14,11 +12,9 @@ import pytest
 from stack.poll import wait_until
 
 from . import verbs
-from .server import SuiteServer
-from .target import fresh_target, make_template
+from .restores import back_up, restorable_server, restore
+from .target import fresh_target
 
-NUMBER = 4
-RECOVERY_BOUND_S = 30.0
 LEASE_S = 20  # mantle_types::limits::LEASE_S
 PUT = """SELECT r.code FROM mantle.put_object('{0}', ARRAY[%(ns)s::bigint], ARRAY[%(pid)s::bigint], ARRAY[%(name)s],
              ARRAY[%(id)s::bigint], '{0}', '{0}', '{420}', '{1}', '{e}', '{t}', ARRAY[NULL]::jsonb[], '{l}',
@@ -65,30 +61,8 @@ def without_a_lease(connection: psycopg.Connection, ns: int, pid: int) -> set[st
 
 @pytest.fixture
 def restorable():
-    server = SuiteServer(NUMBER, {"mantle.compaction_databases": ""})
-    server.start()
-    make_template(server.parameters)
-    yield server
-    server.stop()
-
-
-def is_primary(server: SuiteServer) -> bool:
-    with psycopg.connect(**server.parameters, dbname="postgres") as connection:
-        return connection.execute("SELECT NOT pg_is_in_recovery()").fetchone()[0]
-
-
-def restore(server: SuiteServer, backup) -> None:
-    """The state of the backup, on a new timeline, as a restore to a point in time leaves it."""
-    data = server.postgresql.data
-    server.stop()
-    shutil.rmtree(data)
-    subprocess.run(["cp", "-a", str(backup), str(data)], check=True)
-    with (data / "postgresql.auto.conf").open("a", encoding="ascii") as settings:
-        settings.write("restore_command = 'false'\n")
-    (data / "recovery.signal").touch()
-    server.postgresql.account.own(data / "recovery.signal")
-    server.start()
-    wait_until(lambda: is_primary(server), "the end of recovery", RECOVERY_BOUND_S)
+    with restorable_server() as server:
+        yield server
 
 
 def test_a_restore_ends_the_leases_of_what_it_undid(restorable, tmp_path):
@@ -96,9 +70,7 @@ def test_a_restore_ends_the_leases_of_what_it_undid(restorable, tmp_path):
         with target.connect() as connection:
             ns = new_namespace(connection)
             backup = tmp_path / "backup"
-            restorable.stop()
-            subprocess.run(["cp", "-a", str(restorable.postgresql.data), str(backup)], check=True)
-            restorable.start()
+            back_up(restorable, backup)
         with target.connect_when_up() as connection:
             undone = mkdir(connection, ns, "undone/")
             lease = lease_of(connection, ns)

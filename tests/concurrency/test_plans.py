@@ -39,6 +39,12 @@ FILL = """
     INSERT INTO mantle.namespace_grants (role, ns) SELECT 'filler', 2^40 + n FROM generate_series(1, {n}) n;
     INSERT INTO mantle.id_blocks (first_id, last_id, timeline, owner)
     SELECT 2^40 + 10 * n, 2^40 + 10 * n + 9, 1, 'filler' FROM generate_series(1, {n}) n;
+    INSERT INTO mantle.admitted_segments (volume, segment, epoch, mount_epoch, lineage)
+    SELECT 1, n, 1, 1, mantle.lineage() FROM generate_series(0, {n}) n;
+    INSERT INTO mantle.freed (locator, volume, segment)
+    SELECT format('v1:1.%s.1/1.%s/0+1', n, n), 1, n FROM generate_series(1, {n}) n;
+    INSERT INTO mantle.meta (pid, name, ns, id, locator)
+    SELECT 5, 'volume-' || n, 5, 2^40 + n, format('v1:1.%s.1/1.%s/1+1', n % 100, n) FROM generate_series(1, {n}) n;
 """
 TABLES = "SELECT relname FROM pg_class WHERE relnamespace = 'mantle'::regnamespace AND relkind = 'r'"
 IMPORT = """
@@ -111,6 +117,10 @@ def changes(connection: psycopg.Connection, at: Filled) -> dict[str, Callable[[i
         "put_object": lambda n: [new(n, 1)],
         "put_object, a batch": lambda n: [new(n, BATCH)],
         "put_object over others": lambda n: [[Op("put_object", large, o, at.new_id(), size=2) for o in old(n, 1, 1)]],
+        "put_object in a volume": lambda n: [
+            [Op("put_object", large, o, at.new_id(), locator=f"v1:1.7.1/{k}.{n}/0+1")]
+            for k, o in enumerate((f"v{n}", *[f"v{n}"] * 2), 1)
+        ],
         "delete_object": lambda n: [[Op("delete_object", large, o) for o in old(n, 2, 1)]],
         "delete_object, a batch": lambda n: [[Op("delete_object", large, o) for o in old(n, 3, BATCH)]],
         "mkdir": lambda n: [[Op("mkdir", parent, f"m{n}/", at.new_id())]],
@@ -146,6 +156,8 @@ READS = {
     "usage": "SELECT * FROM mantle.usage('plans', 'parent/s20%(n)s', 0)",
     "unused_locators": "SELECT * FROM mantle.unused_locators(ARRAY['none%(n)s'])",
     "operation": "SELECT * FROM mantle.operation(%(ns)s, gen_random_uuid())",
+    "segment_locators": "SELECT * FROM mantle.segment_locators(1, 7%(n)s, 1, NULL, 10)",
+    "take_freed": "SELECT * FROM mantle.take_freed_delegated(1, 1, 1, mantle.lineage() || ' 3 0/0', %(n)s, 10)",
 }
 
 

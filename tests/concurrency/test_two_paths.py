@@ -19,7 +19,7 @@ import pytest
 from tests.support.sql_wrappers import put_at_beginning
 
 from . import verbs
-from .batches import OPTIONAL, PARAMETERS, Batches, Element
+from .batches import ADMITTED, OPTIONAL, PARAMETERS, Batches, Element
 from .tree import Op
 
 SECONDS = 4.0
@@ -29,7 +29,7 @@ BATCH_ELEMENTS_MAX = 16_384
 IDS_EACH = 1024
 # Histories in which all cases are met, and a broken path is noticed.
 HISTORIES_MAX = 40
-CODES = (1, 2, 6, 11, 12, 15, 16, 18, 19, 20, 21, 30, 40, 44, 45)
+CODES = (1, 2, 6, 11, 12, 15, 16, 18, 19, 20, 21, 30, 40, 44, 45, 48, 49)
 OUTCOMES = ("fast", "done", "replayed", "messages", *(f"MT{code:03}" for code in CODES))
 DELTA_RECORDS = ("auto", "never", "always")
 SLOT_ANSWERS = (
@@ -72,6 +72,10 @@ class Database:
         self.connection = target.connect()
         self.slot = target.database
         self.connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (self.slot,))
+        self.connection.cursor().executemany(
+            "INSERT INTO mantle.admitted_segments (volume, segment, epoch, mount_epoch, lineage)"
+            " VALUES (%s, %s, %s, 1, mantle.lineage())", ADMITTED,
+        )  # fmt: skip
         self.next_id = verbs.allocate_ids(self.connection, 1 << 20)
         self.ns = 0
 

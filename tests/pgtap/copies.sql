@@ -21,7 +21,7 @@ SELECT version FROM tap.meta() WHERE pid = :ns AND name = 's' \gset
 
 SELECT results_eq(format('SELECT * FROM pg_temp.copy(%s, %s, ''s'', %s, %s, ''c'')', :ns, :ns, :ns, :d),
     'VALUES (NULL::text, false, NULL::text)', 'a copy');
-SELECT results_eq(format('SELECT name COLLATE "default", size, locator, shared, version, content_type, user_metadata,
+SELECT results_eq(format('SELECT name COLLATE "default", size, locator COLLATE "default", shared, version, content_type, user_metadata,
     owner FROM tap.meta() WHERE pid IN (%s, %s) AND name IN (''s'', ''c'') ORDER BY name COLLATE "C"', :ns, :d),
     format($$ VALUES ('c', 100::bigint, 'objects/00/s', true, 1::bigint, 'text/copy', '{"a": "b"}'::jsonb, 7),
            ('s', 100, 'objects/00/s', true, %s, 'text/plain', NULL, 7) $$, :version),

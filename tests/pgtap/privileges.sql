@@ -11,12 +11,13 @@ SELECT mantle.grant_namespace('tap-privileges', 'mantle_analyst') AS x \gset
 CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
     ('mantle_gateway',
      'abort_upload_delegated admit_move all_uploads assignment_changes cluster_id compact copy_object copy_part create_namespace
-     create_upload_delegated delete_namespace delete_object directories_below dirstat drop_manifest_delegated extents_between fence_request_delegated
-     finish_upload_delegated
-     hosted_groups lease lineage list list_filled list_local list_namespaces list_parts
-     list_tree list_uploads names_below operation part_of_object prune_tree put_object put_part_delegated remove_tree
-     rename_directory rename_object replay resolve_path rmdir seal_upload_delegated set_attributes set_umask stat_local
-     unseal_upload_delegated unused_locators upload upload_usage usage'),
+     admit_segments create_manifest_delegated create_upload_delegated delete_namespace delete_object directories_below dirstat drop_manifest_delegated extents_between fence_request_delegated
+     finish_upload_delegated forget_freed_delegated
+     hosted_groups lease lease_segments lineage list list_filled list_local list_namespaces list_parts
+     list_tree list_uploads mount_volume names_below operation part_of_object prune_tree put_object put_part_delegated register_volume
+     release_segments remove_tree replace_locators_delegated
+     rename_directory rename_object replay resolve_path rmdir seal_upload_delegated segment_locators set_attributes set_umask set_volume_state stat_local
+     take_freed_delegated take_over_segments unseal_upload_delegated unused_locators upload upload_usage usage volume volume_nodes'),
     ('mantle_gateway mantle_importer',
      'allocate_ids assignment mkdir namespace raise_key_size stat'),
     ('mantle_gateway mantle_importer mantle_monitor',
@@ -33,28 +34,28 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
     ('mantle_monitor',
      'backlogs_now check_cluster delta_backlog_now namespace_groups worker_steps_now'),
     ('mantle_gateway mantle_monitor',
-     'worker_problems'),
+     'volume_status worker_problems'),
     ('mantle_analyst',
      'are_many check check_directories check_entries check_permissions check_places check_roots depths directory_at du du_rows
      entry_name_fault export_inventory find hot_dirs keys_below like_pattern ls may_read octal path_of
      powers_of_two resolve rows_below split_path sums_by_row top_dirs tree_depths tree_keys tree_rows
      unreached_directories walk_path'),
     ('',
-     'abort_move abort_rename_delegated add_counts add_deltas_waiting apply_deltas are_directories_queued attributes_fault batch_fault
+     'abort_move abort_rename_delegated admit_segments_delegated admitted_fault_delegated are_freed are_of_one_write add_counts add_deltas_waiting apply_deltas are_directories_queued attributes_fault batch_fault
      begin_operation_delegated compact_delegated compact_directories compact_directory condition_fault count_and_emit
      create_index_group create_restore_point creation_fault delegate_functions delegated_functions
      delete_object_delegated delete_object_distributed delete_object_one delta_ts_base
-     directory_name_fault directory_of_each_node distribute distributed_tables drop_index_group drop_index_slot emit
+     directory_name_fault directory_of_each_node free_bytes freed_between_delegated freed_or_left distribute distributed_tables drop_index_group drop_index_slot emit
      emit_directories empty_delegated empty_directories error_meaning first_entries grant_namespace
      grantable holds holds_key id_fault import_count import_directories_delegated import_insert import_insert_distributed
      import_lookup import_lookup_delegated import_lookup_distributed import_objects_delegated
      import_objects_distributed import_plan import_refusals import_screen insert_entry_delegated
      is_distributed is_empty is_empty_delegated is_in_trash is_local is_proven latch_across_nodes
      latch_allocation latch_attributes latch_batch latch_delegated latch_entries latch_epoch latch_epoch_delegated
-     latch_epoch_everywhere latch_moves latch_moves_delegated latch_pids latch_rename_batch lease_fault left_locator list_fallback list_filled_fallback
+     latch_epoch_everywhere latch_moves latch_moves_delegated latch_pids latch_rename_batch latch_segments latch_volume_segments lease_fault least_segment_epoch left_locator list_fallback list_filled_fallback
      local_partitions
-     local_rows_estimate local_shards locators_without_object lost_by_upgrade maintain_busy_directories maintain_compaction maintain_directories
-     maintain_pruning maintain_requests maintain_trash make_prepare_keys message_functions metadata_fault mkdir_delegated
+     local_rows_estimate local_shards locator_segment locator_volume locators_without_object lost_by_upgrade maintain_busy_directories maintain_compaction maintain_directories maintain_freed
+     maintain_pruning maintain_requests maintain_trash make_prepare_keys message_functions metadata_fault mounted mkdir_delegated
      mkdir_distributed mkdir_fallback mkdir_one move_entry move_namespace mutation_fault_code
      namespace_fault namespace_name_fault node_facts node_partitions node_problems object_name_fault
      oldest_requests_end outcome_of_request over_local_shards part_marker permission_of permission_text placement_fault
@@ -64,9 +65,9 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      raise_fault read_place_delegated reading_fault record_attempt_delegated record_permission_delegated record_request record_request_delegated
      recorded_outcome rekey_requests removable_directories remove_directory remove_entry_delegated
      removal_fault removed_fault rename_directory_fallback rename_directory_fault rename_directory_move replaced_metadata replacement_fault reported_index_replicas request_fault restore_after_upgrade
-     revoke_namespace rmdir_delegated rmdir_fallback rows_estimate run_maintenance set_attributes_delegated
+     revoke_namespace rmdir_delegated rmdir_fallback rows_estimate run_maintenance segment_fault set_attributes_delegated
      set_attributes_one shard_problems share_object_delegated stat_fallback trash_targets try_latch_delegated
-     try_latch_exclusive try_latch_name try_latch_shared walk_down walk_tree worker_signs write_tombstone
+     try_latch_exclusive try_latch_name try_latch_shared volumes_fault walk_down walk_tree worker_signs write_tombstone
      write_tombstone_delegated');
 SELECT set_eq($$
     SELECT DISTINCT p.proname::text, coalesce((

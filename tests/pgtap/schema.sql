@@ -96,12 +96,13 @@ SELECT ok(has_table_privilege('mantle_index', 'mantle.directories', 'SELECT'),
 SELECT set_eq($$
     SELECT c.oid::regclass::text FROM pg_class c
      WHERE c.relnamespace = 'mantle'::regnamespace AND c.relkind = 'r'
-       AND c.oid <> ALL (ARRAY['mantle.prepare_keys', 'mantle.index_replica_reports']::regclass[])
+       AND c.oid <> ALL (ARRAY['mantle.prepare_keys', 'mantle.index_replica_reports', 'mantle.admitted_segments',
+                               'mantle.freed']::regclass[])
 $$, $$
     SELECT t::regclass::text FROM pg_extension e, unnest(e.extconfig) AS t JOIN pg_class c ON c.oid = t
         AND c.relkind = 'r'
      WHERE e.extname = 'mantle'
-$$, 'pg_dump keeps the data of every table but of keys and reports: a restored database has its own');
+$$, 'pg_dump keeps the data of every table but of keys, reports, and what a node admits and has freed');
 SELECT ok((SELECT reloptions @> ARRAY['autovacuum_vacuum_scale_factor=0', 'autovacuum_vacuum_threshold=5000',
                                       'autovacuum_vacuum_cost_delay=0']
              FROM pg_class WHERE oid = 'mantle.meta'::regclass), 'a hot delta table is vacuumed in time');

@@ -22,6 +22,7 @@ NO_ENTRY_LATCH = BrokenStep("no_entry_latch", ("latch_entries",), "RETURN NULL;"
 NO_LATCH = BrokenStep("no_latch", ("latch_batch", "latch_entries"), "RETURN NULL;")
 NO_COMPACTION_LATCH = BrokenStep("no_compaction_latch", ("latch_pids",), "RETURN NULL;")
 NO_EPOCH_LATCH = BrokenStep("no_epoch_latch", ("latch_epoch",), "RETURN NULL;")
+NO_SEGMENT_LATCH = BrokenStep("no_segment_latch", ("latch_segments",), "RETURN NULL;")
 # A removed directory looks like a live one that has no counts yet.
 NO_TOMBSTONE = BrokenStep(
     "no_tombstone", ("write_tombstone",), "DELETE FROM mantle.meta m WHERE m.pid = $2 AND m.name = '/_ATTR'; RETURN;"

@@ -100,6 +100,10 @@ SELECT mantle.put_part_delegated(1030, 1024, 1, 's3', 'c', '{{blob-2}}', '{{0}}'
 SELECT mantle.remove_tree(5, 1024, 1024, 'old/', 1026, 1, 0, 44, '{0}6', 6, '{0}7', p_caller => '0',
                           p_proof => mantle.prove(1, 0, 44, 5, 1024, '{0}6', 1024, 'old/', 1026, 1, '', 0));
 SELECT mantle.abort_rename(5, 1024, '{0}8', 45);
+SELECT mantle.mount_volume(mantle.cluster_id(), mantle.register_volume(mantle.cluster_id(), 'v', 4096, 100, 3), 1, 4096,
+                           100, 3, 'gateway');
+SELECT mantle.admit_segments(1, 1, 1, ARRAY[l.segment], ARRAY[l.epoch]) FROM mantle.lease_segments(1, 1, 1, true) AS l;
+SELECT mantle.free_bytes('{{v1:1.0.1/1.1/0+1}}');
 INSERT INTO mantle.purged_requests (up_to) VALUES (now() - interval '1 year');
 SELECT mantle.report_index_replicas(1, '[{{"node_id": "2", "address": "10.0.0.2:7410", "problem": "not ready"}}]');
 """.format("00000000-0000-4000-8000-00000000000")

@@ -4,7 +4,7 @@
 //! users neither block latches nor are blocked (P6).
 //!
 //! Invariants: all callers take latches in one order, so that they never deadlock: epoch, then pids ascending (the
-//! strongest mode of each at once), then names ascending by hash, then moves. A latch is a statement of its own before any
+//! strongest mode of each at once), then names ascending by hash, then moves, then segments ascending. A latch is a statement of its own before any
 //! statement that reads (P7, P12). A batch takes at most `BATCH_LATCHES_MAX`.
 
 use mantle_types::ErrorCode;
@@ -13,6 +13,7 @@ use pgrx::{bgworkers::BackgroundWorker, prelude::*};
 use super::{
     batch::{latches_fault, mutation_fault_code},
     name::stem,
+    segment::segment_of,
 };
 use crate::{
     citus::placement::are_local,
@@ -30,6 +31,7 @@ enum Class {
     Allocation = 0x4d04,
     Worker = 0x4d05,
     Move = 0x4d06,
+    Segment = 0x4d07,
 }
 
 /// How long a batch of several elements waits for each latch.
@@ -149,4 +151,36 @@ fn latch_allocation() -> Fault {
 fn latch_moves(exclusive: bool) {
     let mode = if exclusive { Mode::Exclusive } else { Mode::Shared };
     acquire(Class::Move, 0, mode, true);
+}
+
+/// The key of a segment's latch.
+fn segment_key(volume: i32, segment: i32) -> u64 {
+    (u64::from(volume as u32) << 32) | u64::from(segment as u32)
+}
+
+fn take_segments(mut keys: Vec<u64>, mode: Mode) -> Fault {
+    keys.sort_unstable();
+    keys.dedup();
+    let fault = mutation_fault_code().or_else(|| latches_fault(keys.len()));
+    if fault.is_none() {
+        for key in keys {
+            acquire(Class::Segment, key, mode, true);
+        }
+    }
+    fault
+}
+
+/// Latches the segments of those locators that are of bytes in volumes, shared (P59). Several locators wait as in `latch_batch`.
+#[pg_extern(volatile)]
+fn latch_segments(locators: Array<&str>) -> Fault {
+    let _limit = (locators.len() > 1).then(|| LockTimeoutLimit::set(BATCH_WAIT_MS));
+    let named = locators.iter().flatten().filter_map(segment_of);
+    take_segments(named.map(|(volume, segment, _)| segment_key(volume, segment)).collect(), Mode::Shared)
+}
+
+/// Latches segments of a volume: exclusively to admit a new epoch, shared to take what was freed in them.
+#[pg_extern(volatile)]
+fn latch_volume_segments(volume: i32, segments: Array<i32>, exclusive: bool) -> Fault {
+    let mode = if exclusive { Mode::Exclusive } else { Mode::Shared };
+    take_segments(segments.iter().flatten().map(|segment| segment_key(volume, segment)).collect(), mode)
 }

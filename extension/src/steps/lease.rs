@@ -116,7 +116,7 @@ fn clock_us() -> i64 {
     clock::clock_timestamp() + POSTGRES_EPOCH_US
 }
 
-fn lineage_of_node() -> Lineage {
+pub fn lineage_of_node() -> Lineage {
     // SAFETY: plain reads of shared memory that is set before the first session; a running primary never changes its
     // timeline.
     unsafe { Lineage { system_identifier: pg_sys::GetSystemIdentifier(), timeline: pg_sys::GetWALInsertionTimeLine() } }

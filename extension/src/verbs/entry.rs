@@ -27,6 +27,8 @@ pub struct Verb {
     /// are less what the namespaces take away, if the fast path began.
     pub fallback: &'static CStr,
     pub fallback_types: &'static [pg_sys::Oid],
+    /// Takes latches that only this verb needs, after those of directories and names.
+    pub latch_more: fn(&Arguments) -> Option<String>,
     /// Makes new entries. `None` if it did not begin because the arrays do not fit.
     pub fast_path: fn(&Arguments) -> Option<Made>,
 }
@@ -36,6 +38,7 @@ impl Verb {
         let EntryArguments { verb, name, id, .. } = &self.arguments;
         let pids = call.raw(verb.pid.place());
         let fault = call_step(c"latch_batch", &[INT8S, TEXTS], &[pids, call.raw(name.place())]);
+        let fault = fault.or_else(|| (self.latch_more)(call));
         if fault.is_some() {
             return self.fall_back(call, None, fault);
         }
@@ -66,7 +69,7 @@ impl Verb {
     }
 }
 
-/// Defines a verb with its `fast_path`, and the symbols by which PostgreSQL calls it.
+/// Defines a verb with its `latch_more` and `fast_path`, and the symbols by which PostgreSQL calls it.
 macro_rules! verb {
     ($verb:ident, $static:ident, $fallback:literal, $name:ident, $convention:ident) => {
         static $static: $crate::verbs::entry::Verb = $crate::verbs::entry::Verb {
@@ -82,6 +85,7 @@ macro_rules! verb {
             fallback_types: &const {
                 $crate::verbs::elements::fallback_types::<{ $verb::COUNT + 2 }>(&$verb::VERB, pgrx::pg_sys::TEXTOID)
             },
+            latch_more,
             fast_path,
         };
 

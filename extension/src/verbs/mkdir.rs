@@ -26,6 +26,10 @@ thread_local! {
 
 verb!(mkdir, MKDIR, c"mkdir_fallback", mantle_mkdir, pg_finfo_mantle_mkdir);
 
+fn latch_more(_: &Arguments) -> Option<String> {
+    None
+}
+
 /// Makes the new directories of a batch; returns the numbers of those made, from 1. If these are all, it also adds to
 /// the counts and emits the message; otherwise the fallback does both for the whole batch.
 fn fast_path(call: &Arguments) -> Option<Made> {

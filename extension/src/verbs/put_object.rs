@@ -14,12 +14,26 @@ use super::{
     fast_path::{Batch, Made},
     tables::LocalTables,
 };
-use crate::postgres::{call::Arguments, clock::now, row::values as column_values};
+use crate::{
+    postgres::{
+        call::{Arguments, call_step},
+        clock::now,
+        row::values as column_values,
+    },
+    steps::segment::{Admitted, is_in_volume},
+};
 
 const COLUMNS: [&CStr; 8] =
     [c"size", c"synthetic", c"etag", c"content_type", c"user_metadata", c"locator", c"created", c"modified"];
 
 verb!(put_object, PUT_OBJECT, c"put_object_fallback", mantle_put_object, pg_finfo_mantle_put_object);
+
+/// Latches the segments of volumes that hold the objects' bytes (P59).
+fn latch_more(call: &Arguments) -> Option<String> {
+    let is_any = elements::texts(call, put_object::LOCATOR)?.iter().flatten().any(is_in_volume);
+    let locators = || call.raw(put_object::LOCATOR.place());
+    is_any.then(|| call_step(c"latch_segments", &[pg_sys::TEXTARRAYOID], &[locators()])).flatten()
+}
 
 /// Makes the new objects of a batch; returns the numbers of those made, from 1. If these are all, it also adds to the
 /// counts; otherwise the fallback does that for the whole batch.
@@ -36,7 +50,7 @@ fn fast_path(call: &Arguments) -> Option<Made> {
     }
     let (mut etag, mut content_type, mut locator) = (etag.iter(), content_type.iter(), locator.iter());
     let (mut user_metadata, mut condition) = (user_metadata.into_iter(), condition.iter());
-    let mut batch = Batch::default();
+    let (mut batch, mut admitted) = (Batch::default(), Admitted::default());
     let modes = Spi::connect_mut(|_| {
         let modes = columns.mask_modes(|ns| batch.umask_of(ns));
         let mut local = LocalTables::new(COLUMNS);
@@ -50,7 +64,7 @@ fn fast_path(call: &Arguments) -> Option<Made> {
             }
             let is_storable = (0..=OBJECT_BYTES_MAX as i64).contains(&size)
                 && locator.is_none_or(|locator| locator.len() <= LOCATOR_BYTES_MAX);
-            if !is_storable {
+            if !is_storable || locator.is_some_and(|locator| admitted.fault(locator).is_some()) {
                 continue;
             }
             let Some(tables) = local.of(e.pid) else { continue };

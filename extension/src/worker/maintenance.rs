@@ -1,7 +1,7 @@
 //! The worker of a database. The launcher starts it.
 //!
 //! It folds delta records, prunes empty implicit directories, empties removed trees, and purges old request ids,
-//! operations, tombstones and rename attempts. Each step is one short transaction of `mantle.run_maintenance`, which
+//! operations, tombstones, rename attempts and freed rows. Each step is one short transaction of `mantle.run_maintenance`, which
 //! takes its latches without waiting or under a `lock_timeout`. Nothing is held between steps, so a worker can be
 //! stopped at any time and the next one continues. There is one worker a database; a second one, after a restart of the
 //! launcher, ends.

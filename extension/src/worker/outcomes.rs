@@ -13,7 +13,7 @@ use pgrx::{PGRXSharedMemory, PgLwLock, PgSqlErrorCode, pg_shmem_init, prelude::*
 use crate::postgres::clock::clock_timestamp;
 
 /// What a worker does: the check that the extension exists, then the steps of `mantle.run_maintenance`.
-pub const STEPS: [&str; 9] = [
+pub const STEPS: [&str; 10] = [
     CHECK,
     "compact",
     "compact_busy",
@@ -23,6 +23,7 @@ pub const STEPS: [&str; 9] = [
     "purge_requests",
     "purge_tombstones",
     "purge_attempts",
+    "purge_freed",
 ];
 pub const CHECK: &str = "check";
 /// Records kept. If there are more databases, the one without news for longest loses its record.

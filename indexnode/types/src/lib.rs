@@ -1,5 +1,5 @@
 //! Types that the extension, the IndexNode, the gateway and their clients share: ids, LSN, names and paths, permissions,
-//! request keys, leases, proofs of prepared changes, the change-stream message, and the error table. Plain data: no I/O, no
+//! request keys, leases, segments of volumes, proofs of prepared changes, the change-stream message, and the error table. Plain data: no I/O, no
 //! clock, no async.
 
 pub mod error;
@@ -13,6 +13,7 @@ pub mod pages;
 pub mod permission;
 pub mod prepared;
 pub mod request;
+pub mod segment;
 pub mod verbs;
 
 pub use error::{Error, ErrorCode, Result};
@@ -22,3 +23,4 @@ pub use lsn::Lsn;
 pub use permission::{Caller, Permission};
 pub use prepared::Prepared;
 pub use request::RequestKey;
+pub use segment::LeasedSegment;

@@ -44,6 +44,15 @@ limits! {
     OBJECT_BYTES_MAX: u64 = 1 << 48;
     /// Longest data locator, in bytes. Locators are in a PostgreSQL index, which refuses values over a third of a page.
     LOCATOR_BYTES_MAX: usize = 2048;
+    /// Most segments of a volume. With the usual 256 MiB each these are 4 EiB.
+    VOLUME_SEGMENTS_MAX: i64 = 1 << 24;
+    /// Most segments of a call that leases or admits them: each is a latch.
+    SEGMENTS_PER_CALL_MAX: usize = 1000;
+    /// How long a freed row is kept that nobody takes, in seconds. After that its blocks are found to be free when their segment is
+    /// scanned.
+    FREED_RETENTION_S: u64 = 14 * 24 * 3600;
+    /// The longest delay before freed blocks are used again, in milliseconds.
+    REUSE_DELAY_MAX_MS: u64 = 7 * 24 * 3600 * 1000;
     /// Most bytes of the names and values of an entry's user metadata (as in S3).
     USER_METADATA_BYTES_MAX: usize = 2048;
     /// Most elements of one SQL batch.
@@ -65,6 +74,8 @@ limits! {
 
 const _: () = assert!(TOMBSTONE_RETENTION_MIN_S >= 3 * LEASE_S);
 const _: () = assert!(OBJECT_BYTES_MAX <= i64::MAX as u64 / BATCH_ELEMENTS_MAX as u64);
+const _: () = assert!(SEGMENTS_PER_CALL_MAX <= BATCH_LATCHES_MAX);
+const _: () = assert!(REUSE_DELAY_MAX_MS < FREED_RETENTION_S * 1000);
 const _: () = assert!(NAME_BYTES_MAX < KEY_BYTES_MAX);
 const _: () = assert!(PATH_DEPTH_MAX <= KEY_BYTES_MAX / 2);
 const _: () = assert!(BATCH_ELEMENTS_MAX <= MESSAGE_OPS_MAX);

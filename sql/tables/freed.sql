@@ -1,0 +1,15 @@
+--- Bytes in volumes that no row names any more, until the gateway that has their segment takes them (P60)
+-- Written by the transaction that removes the last row. Each node has its own rows, also on Citus: what is durable is known for
+-- a node, and a shard that moves would take a row's transaction number to where it means nothing. It is not dumped: which
+-- blocks are free follows from the other tables (P61).
+CREATE TABLE mantle.freed (
+    locator text COLLATE "C" PRIMARY KEY,
+    volume  int NOT NULL,
+    segment int NOT NULL,
+    --- The transaction that wrote the row
+    xid     xid8 NOT NULL DEFAULT pg_catalog.pg_current_xact_id(),
+    freed   timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+--- What was freed in a volume first
+CREATE INDEX freed_volume ON mantle.freed (volume, freed);
+COMMENT ON INDEX mantle.freed_pkey IS 'Each locator once; and those of a segment, which begin alike';

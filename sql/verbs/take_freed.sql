@@ -1,0 +1,73 @@
+--- gateway: Takes what was freed on the node of p_at in segments that a mount has: answers each locator once, when its row's
+--- delete is durable on whatever may be promoted, and as old as p_delay_ms says
+-- `p_horizon` is what the last call for this node answered, NULL in the first: a history, a transaction number below which
+-- every transaction had ended then, and a position in the WAL behind the commits of all these. (A commit of a mutation is flushed
+-- before others see it, so the position of the last flush is one.) Once that is flushed wherever a failover may go, their
+-- deletes cannot be undone (P60). Only who has the segment calls this, and its own commit comes before its use of the blocks.
+CREATE FUNCTION mantle.take_freed_delegated(
+    p_at bigint, p_volume int, p_mount_epoch bigint, p_horizon text, p_delay_ms bigint, p_limit int, OUT horizon text,
+    OUT locators text[])
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} SET lock_timeout = '2s' AS $$
+DECLARE
+    v_lineage text := mantle.lineage();
+    v_horizon text[] := string_to_array(p_horizon, ' ');
+    v_due timestamptz := clock_timestamp() - p_delay_ms * interval '1 millisecond';
+    v_durable pg_lsn;
+    v_segments int[];
+    v_below xid8;
+BEGIN
+    PERFORM mantle.raise_fault(coalesce(
+                mantle.mutation_fault_code(),
+                CASE WHEN (p_at >= 0 AND p_volume > 0 AND p_mount_epoch > 0 AND p_delay_ms BETWEEN 0 AND {REUSE_DELAY_MAX_MS}
+                           AND p_limit BETWEEN 1 AND {SEGMENTS_PER_CALL_MAX}
+                           AND coalesce(p_horizon, '0/0 0 0/0') ~ '^\d+/\d+ \d{1,19} [0-9A-F]{1,8}/[0-9A-F]{1,8}$')
+                          IS NOT TRUE THEN '{invalid_argument}' END));
+    locators := '{}';
+    IF v_horizon[1] = v_lineage THEN
+        SELECT CASE WHEN f.required THEN f.flushed ELSE pg_current_wal_flush_lsn() END INTO v_durable
+          FROM mantle.standby_flush() AS f;
+        IF (v_horizon[3]::pg_lsn <= v_durable) IS NOT TRUE THEN
+            horizon := p_horizon;
+            RETURN;
+        END IF;
+        SELECT array_agg(c.locator ORDER BY c.locator), array_agg(DISTINCT c.segment ORDER BY c.segment)
+          INTO locators, v_segments
+          FROM (SELECT f.locator, f.segment
+                  FROM mantle.freed f JOIN mantle.admitted_segments a ON a.volume = f.volume AND a.segment = f.segment
+                 WHERE f.volume = p_volume AND f.freed <= v_due AND f.xid < v_horizon[2]::xid8
+                   AND a.mount_epoch = p_mount_epoch AND a.lineage = v_lineage
+                 ORDER BY f.freed LIMIT p_limit) AS c;
+        PERFORM mantle.raise_fault(mantle.latch_volume_segments(p_volume, v_segments, false));
+        WITH gone AS (
+            DELETE FROM mantle.freed f USING mantle.admitted_segments a
+             WHERE f.locator = ANY (locators) AND a.volume = f.volume AND a.segment = f.segment
+               AND a.mount_epoch = p_mount_epoch AND a.lineage = v_lineage
+            RETURNING f.locator)
+        SELECT coalesce(array_agg(g.locator ORDER BY g.locator), '{}') INTO locators FROM gone AS g;
+    END IF;
+    v_below := pg_snapshot_xmin(pg_current_snapshot());
+    horizon := format('%s %s %s', v_lineage, v_below, pg_current_wal_flush_lsn());
+    PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_at]));
+END $$;
+
+--- gateway: Removes freed rows on the node of p_at without freeing anything; answers how many
+-- For those whose blocks belong to other bytes by now: an asynchronous standby that was promoted may bring back rows that were
+-- taken.
+CREATE FUNCTION mantle.forget_freed_delegated(p_at bigint, p_volume int, p_mount_epoch bigint, p_locators text[]) RETURNS int
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} SET lock_timeout = '2s' AS $$
+DECLARE
+    v_lineage text := mantle.lineage();
+    v_forgotten int;
+BEGIN
+    PERFORM mantle.raise_fault(coalesce(
+                mantle.mutation_fault_code(),
+                CASE WHEN (p_at >= 0 AND p_volume > 0 AND p_mount_epoch > 0
+                           AND cardinality(p_locators) <= {SEGMENTS_PER_CALL_MAX}) IS NOT TRUE THEN '{invalid_argument}' END));
+    PERFORM mantle.raise_fault(mantle.latch_segments(p_locators));
+    DELETE FROM mantle.freed f USING mantle.admitted_segments a
+     WHERE f.locator = ANY (p_locators) AND f.volume = p_volume AND a.volume = f.volume AND a.segment = f.segment
+       AND a.mount_epoch = p_mount_epoch AND a.lineage = v_lineage;
+    GET DIAGNOSTICS v_forgotten = ROW_COUNT;
+    PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_at]));
+    RETURN v_forgotten;
+END $$;
