@@ -85,6 +85,10 @@ pub async fn answer<Answer>(request: Request, idle: Duration, service: impl FnOn
 where
     Answer: Future<Output = Response<Body>>,
 {
+    // Nothing can be left of no body.
+    if request.body().is_end_stream() {
+        return service(request).await;
+    }
     let rest = Rest::default();
     let (version, waits) = (request.version(), request.headers().contains_key(header::EXPECT));
     let lent = rest.clone();
