@@ -207,8 +207,9 @@ impl S3Operations {
 
     /// An error if the client expects another owner of the bucket than it has.
     async fn check_owner(&self, uri: &Uri, headers: &HeaderMap, style: Option<&Style>) -> mantle_types::Result<()> {
-        match operation::bucket(uri, style) {
-            Some(bucket) => self.check_owner_of(&bucket, headers.get(EXPECTED_OWNER)).await,
+        let expected = headers.get(EXPECTED_OWNER);
+        match expected.and_then(|_| operation::bucket(uri, style)) {
+            Some(bucket) => self.check_owner_of(&bucket, expected).await,
             None => Ok(()),
         }
     }
