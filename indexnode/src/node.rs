@@ -51,7 +51,7 @@ use crate::{
         read_index::{Knows, ReadIndexBatcher},
         snapshot::SnapshotStore,
         state::IndexState,
-        terms::Terms,
+        terms::TermCheck,
         types::{CommittedLeaderId, LogId, StoredMembership},
     },
     settled::Settled,
@@ -125,7 +125,7 @@ pub struct Node {
     /// While this replica leads: the rename locks whose time is over and that could not be released yet.
     pub(crate) expired_locks: AtomicU64,
     /// The terms that this replica believes.
-    pub(crate) terms: Terms,
+    pub(crate) terms: TermCheck,
     /// Held during a membership change.
     pub(crate) membership_lock: tokio::sync::Mutex<()>,
     /// The end of the leases that this replica may have granted before a restart; until then it does not vote.
@@ -162,7 +162,7 @@ impl Node {
         check_folder(&log, &snapshots)?;
         let promises = Arc::new(Promises::open(identity.node_id, folder));
         let (doubt, fault) = (Arc::new(Doubt::new(!has_promised)), Arc::<FaultCell>::default());
-        let terms = Terms::new(log.clone());
+        let terms = TermCheck::new(log.clone());
         let known = Known { log: log.clone(), promises: promises.clone(), doubt: doubt.clone(), terms: terms.clone() };
         let given = Arc::<GivenReadIndexes>::default();
         let network = Network {

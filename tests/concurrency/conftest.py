@@ -14,8 +14,8 @@
   across nodes, shards that move (also during each verb), workers that die, SQL users, restore points.
 
 Helpers: tree.py is the model, verbs.py calls the extension, state.py compares tables with the model, target.py chooses
-the node of a session, server.py is the server, restores.py restores it. failpoints.py and tests/support/broken_steps.py change the extension in
-test databases.
+the node of a session, server.py is the server, restores.py restores it. failpoints.py and
+tests/support/broken_steps.py change the extension in test databases.
 
 Every suite has tests that break a step (broken_steps.py) and fail unless the suite notices. MANTLE_PROPERTY_SEED
 repeats the choices of a property run (not its timing). MANTLE_PROPERTY_SECONDS makes it longer: `make property

@@ -40,7 +40,7 @@ use super::{
     promises::{Promise, Promises},
     request_stream::RequestStream,
     snapshot::SnapshotFile,
-    terms::Terms,
+    terms::TermCheck,
     types::{LogId, Snapshot, Vote},
 };
 use crate::proto::peer::{Destination, RaftMessage, SnapshotPart, peer_client::PeerClient};
@@ -67,7 +67,7 @@ pub struct Known {
     pub log: LogStore,
     pub promises: Arc<Promises>,
     pub doubt: Arc<Doubt>,
-    pub terms: Terms,
+    pub terms: TermCheck,
 }
 
 impl RaftNetworkFactory<TypeConfig> for Network {

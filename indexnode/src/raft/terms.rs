@@ -18,12 +18,12 @@ const JUMP_MAX: u64 = 1 << 32;
 
 /// The terms that this replica may believe, from the one that its log knows. Clones share the count.
 #[derive(Clone)]
-pub struct Terms {
+pub struct TermCheck {
     log: LogStore,
     jumps: Arc<AtomicU64>,
 }
 
-impl Terms {
+impl TermCheck {
     pub fn new(log: LogStore) -> Self {
         Self { log, jumps: Arc::default() }
     }
