@@ -41,20 +41,20 @@ impl Store {
     async fn read_refusals(&self) -> Result<Vec<String>> {
         let nodes = self.nodes.all().await?;
         let answers = join_all(nodes.iter().map(|node| timeout(NODE_TIMEOUT, refusals_of(node)))).await;
-        let mut told = Vec::new();
+        let mut reasons = Vec::new();
         for (place, (node, answer)) in nodes.iter().zip(answers).enumerate() {
             let at = |why| format!("{}:{}: {why}", node.address.host, node.address.port);
             match answer {
-                Ok(Ok(reasons)) => told.extend(reasons.into_iter().map(at)),
-                // (An older extension cannot be asked.)
+                Ok(Ok(of_node)) => reasons.extend(of_node.into_iter().map(at)),
+                // The configured node cuts off even the question. An older extension does not know it, which is no failure.
                 Ok(Err(error)) if place == 0 && error.code() != ErrorCode::NotImplemented => return Err(error),
                 _ => {}
             }
         }
-        Ok(told)
+        Ok(reasons)
     }
 
-    /// Asks for ever, so that the log shows them, and stale sessions end.
+    /// Asks for ever: for [`Self::refusals`], for the log, and to end stale sessions.
     pub async fn watch_refusals(&self) {
         loop {
             let answer = self.read_refusals().await;
