@@ -220,13 +220,13 @@ def test_each_node_frees_its_own(target, spread, volume):
 def test_a_node_without_shards_admits_nothing(target):
     """The coordinator has none: what it has admitted or freed goes in the worker's next round."""
     with closing(target.coordinator()) as session:
-        session.execute("INSERT INTO mantle.admitted_segments VALUES (9, 1, 1, 1, mantle.lineage())")
-        session.execute("INSERT INTO mantle.freed (locator, volume, segment) VALUES ('v1:9.1.1/1.1/0+1', 9, 1)")
+        session.execute("INSERT INTO mantle.admitted_segments VALUES (9999, 1, 1, 1, mantle.lineage())")
+        session.execute("INSERT INTO mantle.freed (locator, volume, segment) VALUES ('v1:9999.1.1/1.1/0+1', 9999, 1)")
         assert session.execute("SELECT mantle.run_maintenance('purge_freed')").fetchone()[0] >= 2
         for table in ("admitted_segments", "freed"):
             assert session.execute(f"SELECT count(*) FROM mantle.{table}").fetchone() == (0,)
     with node(target, 0) as session:
-        session.execute("INSERT INTO mantle.admitted_segments VALUES (9, 1, 1, 1, mantle.lineage())")
+        session.execute("INSERT INTO mantle.admitted_segments VALUES (9999, 1, 1, 1, mantle.lineage())")
         session.execute("SELECT mantle.run_maintenance('purge_freed')")
-        kept = session.execute("SELECT count(*) FROM mantle.admitted_segments WHERE volume = 9").fetchone()
+        kept = session.execute("SELECT count(*) FROM mantle.admitted_segments WHERE volume = 9999").fetchone()
     assert kept == (1,)
