@@ -1,4 +1,4 @@
--- What holds this server up, or is about to: transactions and snapshots that stay, and what is used up. An open transaction
+-- What holds this server up, or is about to: transactions and snapshots that stay, what is used up, and what expires. An open transaction
 -- anywhere on the server, also a forgotten PREPARE TRANSACTION in another database, keeps every logical slot from being
 -- made. An old snapshot keeps vacuum from removing rows, so hot rows become slow. Statements of others are not shown: they
 -- may hold secrets.
@@ -104,6 +104,25 @@ BEGIN
       FROM pg_prepared_xacts x HAVING v_prepared > 0 AND count(*) >= v_prepared;
 END $$;
 
+--- Certificates of this server that expire within so many days, or that were replaced and are not loaded
+CREATE FUNCTION mantle.certificate_problems(p_days int) RETURNS TABLE (problem text, culprit text, detail text)
+LANGUAGE plpgsql VOLATILE {as_caller} AS $$
+BEGIN
+    IF NOT current_setting('ssl')::boolean THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    SELECT 'certificate', c.setting,
+           CASE WHEN c.expires IS NULL THEN 'the file has no certificate that can be read'
+                WHEN c.expires < clock_timestamp() + p_days * interval '1 day'
+                THEN format('the first certificate of the file expires at %s, in %s days', c.expires,
+                            round(extract(epoch FROM c.expires - clock_timestamp()) / 86400, 1))
+                ELSE format('the file was changed at %s and is not loaded: SELECT pg_reload_conf()', c.changed) END
+      FROM mantle.server_certificates() AS c
+     WHERE c.expires IS NULL OR c.expires < clock_timestamp() + p_days * interval '1 day'
+        OR c.changed > pg_conf_load_time();
+END $$;
+
 --- mantle.server_problems with these limits: ages of a transaction and of a prepared one, the age of a snapshot in
 --- transactions, and the percentage of connections in use
 CREATE FUNCTION mantle.server_problems_beyond(
@@ -138,7 +157,7 @@ BEGIN
     END IF;
 END $$;
 
---- gateway, index, monitor: What holds this server up or is used up: the problem's kind, who or what, and the details. No
+--- gateway, index, monitor: What holds this server up, is used up or expires: the problem's kind, who or what, and the details. No
 --- row: nothing. Settings have the limits
 CREATE FUNCTION mantle.server_problems() RETURNS TABLE (problem text, culprit text, detail text)
 LANGUAGE plpgsql VOLATILE {as_owner} AS $$
@@ -155,4 +174,6 @@ BEGIN
                v_transaction * interval '1 second', v_prepared * interval '1 second',
                current_setting('mantle.snapshot_age_max_xids', true)::bigint,
                current_setting('mantle.connections_max_percent', true)::int) AS p;
+    RETURN QUERY SELECT p.problem, p.culprit, p.detail
+      FROM mantle.certificate_problems(current_setting('mantle.certificate_days_min', true)::int) AS p;
 END $$;
