@@ -14,7 +14,7 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      admit_segments create_manifest_delegated create_upload_delegated delete_namespace delete_object directories_below
      dirstat drop_manifest_delegated end_stale_session extents_between fence_request_delegated finish_upload_delegated
      forget_freed_delegated hosted_groups lease lease_segments lineage list list_filled list_local list_namespaces
-     list_parts list_tree list_uploads mkdir mount_volume names_below operation part_of_object prune_tree put_object
+     largest_below list_parts list_tree list_uploads mkdir mount_volume names_below operation part_of_object prune_tree put_object
      put_part_delegated register_volume release_segments remove_tree rename_directory rename_object
      replace_locators_delegated replay resolve_path rmdir seal_upload_delegated segment_locators set_attributes
      set_umask set_volume_state stat stat_local take_freed_delegated take_over_segments unseal_upload_delegated
