@@ -1,10 +1,10 @@
--- What holds this server up, or is about to: transactions and snapshots that stay, what is used up, and what expires. An open transaction
--- anywhere on the server, also a forgotten PREPARE TRANSACTION in another database, keeps every logical slot from being
--- made. An old snapshot keeps vacuum from removing rows, so hot rows become slow. Statements of others are not shown: they
+-- What holds this server up, or is about to: transactions and snapshots that stay, what is used up, and what expires. An
+-- open transaction anywhere on the server, also a forgotten PREPARE TRANSACTION in another database, keeps every logical
+-- slot from being made. An old snapshot keeps vacuum from removing rows, so hot rows become slow. Statements of others are not shown: they
 -- may hold secrets.
 
---- index: Transactions that are open anywhere on this server: who, since when, whether with a transaction id, and how old
---- the snapshot is, in transactions
+--- index: Transactions that are open anywhere on this server: who, since when (NULL: unknown), whether with a transaction
+--- id, and how old the snapshot is, in transactions
 -- SECURITY DEFINER, because pg_stat_activity shows other roles' transactions only to members of pg_read_all_stats.
 CREATE FUNCTION mantle.open_transactions()
 RETURNS TABLE (culprit text, detail text, since timestamptz, prepared boolean, has_id boolean, snapshot_age bigint)
@@ -20,12 +20,17 @@ BEGIN
     -- is a standby's, which pg_stat_replication has.
     RETURN QUERY
     SELECT 'process ' || a.pid || coalesce(' in database ' || quote_ident(a.datname), ''),
-           format('%s of role %s, application %s, xid %s, %s, transaction open for %s s. End it: SELECT pg_terminate_backend(%s)',
+           format('%s of role %s, application %s, xid %s, %s, transaction open for %s. End it: SELECT pg_terminate_backend(%s)',
                   a.backend_type, coalesce(a.usename, '-'), quote_literal(a.application_name),
                   coalesce(a.backend_xid::text, 'none'), coalesce(a.state, 'at work'),
-                  extract(epoch FROM clock_timestamp() - a.xact_start)::bigint, a.pid),
-           a.xact_start, false, a.backend_xid IS NOT NULL, age(a.backend_xmin)::bigint
+                  coalesce(extract(epoch FROM clock_timestamp() - s.since)::bigint || ' s', 'an unknown time'), a.pid),
+           s.since, false, a.backend_xid IS NOT NULL, age(a.backend_xmin)::bigint
       FROM pg_stat_activity a
+     -- Some background workers start no statements, such as Citus' maintenance daemon. PostgreSQL says of each of their
+     -- transactions that it began with the process.
+     CROSS JOIN LATERAL (
+               SELECT CASE WHEN a.backend_type = 'client backend' OR a.xact_start > a.backend_start + interval '1 second'
+                           THEN a.xact_start END AS since) AS s
      WHERE (a.backend_xid IS NOT NULL OR a.backend_xmin IS NOT NULL) AND a.xact_start IS NOT NULL
        AND a.backend_type NOT IN ('autovacuum worker', 'mantle worker') AND a.pid <> pg_backend_pid();
 END $$;
@@ -157,8 +162,8 @@ BEGIN
     END IF;
 END $$;
 
---- gateway, index, monitor: What holds this server up, is used up or expires: the problem's kind, who or what, and the details. No
---- row: nothing. Settings have the limits
+--- gateway, index, monitor: What holds this server up, is used up or expires: the problem's kind, who or what, and the
+--- details. No row: nothing. Settings have the limits
 CREATE FUNCTION mantle.server_problems() RETURNS TABLE (problem text, culprit text, detail text)
 LANGUAGE plpgsql VOLATILE {as_owner} AS $$
 #variable_conflict use_column
