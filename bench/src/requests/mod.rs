@@ -7,6 +7,7 @@ mod bounds;
 mod directories;
 mod figures;
 mod hdfs;
+mod kinds;
 mod misses;
 mod objects;
 mod peers;
@@ -265,6 +266,14 @@ fn show(figures: &Figures, report: &mut Report) {
          half of them files.",
     );
     figures.table(report, |operation| !is_object(operation));
+    report.heading("PostgreSQL's processor time, by kind of process");
+    report.paragraph(
+        "µs a request of the tables above, in the order in which the phases began. A phase also pays for what earlier \
+         ones left behind. Sessions serve the gateway, walsenders the IndexNodes. The postmaster is among the others. \
+         Of a process that has ended the kind is not known: nearly all are workers of autovacuum. Medians, so the \
+         parts need not add up to a sum.",
+    );
+    figures.table_of_kinds(report);
 }
 
 /// Changes in SQL beside the textbook.
