@@ -40,6 +40,42 @@ impl Server {
     }
 }
 
+/// A child of a server.
+#[derive(Clone, Debug)]
+pub struct Child {
+    /// Its number, and when it started: a number is given again.
+    pub id: (i32, u64),
+    /// How it calls itself.
+    pub title: String,
+    pub used: Duration,
+}
+
+/// The processes of a server, with the processor time of each so far.
+#[derive(Clone, Debug)]
+pub struct Processes {
+    /// Of the postmaster itself.
+    pub own: Duration,
+    pub living: Vec<Child>,
+    /// Of all children that have ended.
+    pub ended: Duration,
+}
+
+impl Server {
+    pub fn processes(self) -> Result<Processes> {
+        // The children first: one that ends meanwhile is counted twice, and not never.
+        let living = all_processes()?.filter_map(|process| {
+            let process = process.ok()?;
+            let stat = process.stat().ok().filter(|stat| stat.ppid == self.postmaster)?;
+            let title = process.cmdline().map(|words| words.join(" ")).unwrap_or_default();
+            Some(Child { id: (stat.pid, stat.starttime), title, used: duration(own_ticks(&stat)) })
+        });
+        let living = living.collect();
+        let stat = Process::new(self.postmaster).and_then(|process| process.stat()).context("a server has ended")?;
+        let ended = duration(stat.cutime as u64 + stat.cstime as u64);
+        Ok(Processes { own: duration(own_ticks(&stat)), living, ended })
+    }
+}
+
 /// Servers by name.
 pub struct Servers(Vec<(String, Server)>);
 
@@ -55,6 +91,10 @@ impl Servers {
 
     pub fn one(name: &str, server: Server) -> Self {
         Self(vec![(name.to_owned(), server)])
+    }
+
+    pub fn named(&self, name: &str) -> Option<Server> {
+        self.0.iter().find(|(other, _)| other == name).map(|(_, server)| *server)
     }
 
     pub fn names(&self) -> impl Iterator<Item = &str> {
@@ -105,13 +145,21 @@ mod tests {
         let own = Server { postmaster: std::process::id() as i32 };
         let before = used(&[own]).unwrap();
         let mut child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
-        let found = Server::of_child(child.id() as i32).unwrap();
+        let child_id = child.id() as i32;
+        let found = Server::of_child(child_id).unwrap();
         assert_eq!(found.postmaster, own.postmaster);
         while used(&[found]).unwrap() < before + 5 * TICK {
             std::thread::yield_now();
         }
+        let of_child = |processes: &Processes| {
+            processes.living.iter().find(|process| process.id.0 == child_id).map(|process| process.title.clone())
+        };
+        let living = found.processes().unwrap();
+        assert_eq!(of_child(&living).as_deref(), Some("sh -c while :; do :; done"));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(used(&[found]).unwrap() >= before + 5 * TICK, "also what ended");
+        let ended = found.processes().unwrap();
+        assert!(of_child(&ended).is_none() && ended.ended > living.ended);
     }
 }

@@ -1,7 +1,7 @@
--- Reads entries by place. The fast path scans the primary key (extension/src/reads/stat.rs); the first function here is
--- its fallback.
+-- Reads entries by place. The fast path of mantle.stat scans the primary key (extension/src/reads/stat.rs); the first
+-- function here is its fallback.
 
---- What the fast path of mantle.stat and mantle.stat_local leaves; one namespace, or one for each element
+--- What the fast path of mantle.stat leaves; one namespace, or one for each element
 -- One primary-key lookup per element, in the calling statement's snapshot.
 CREATE FUNCTION mantle.stat_fallback(p_ns bigint[], p_pid bigint[], p_name text[])
 RETURNS TABLE (ord int, code text, name text, {entry.declared})
@@ -29,8 +29,9 @@ CREATE FUNCTION mantle.stat(p_ns bigint, p_pid bigint[], p_name text[])
 RETURNS TABLE (ord int, code text, name text, {entry.declared})
 LANGUAGE c STABLE {as_owner} AS 'MODULE_PATHNAME', 'mantle_stat';
 
---- gateway: As mantle.stat, for elements of several namespaces (one for each element, or one for all) that are on this node;
---- {wrong_node} for one that is on another, or whose shard is locked: it would delay the others
+--- gateway: Entries by place that are on this node, for elements of several namespaces (one for each element, or one for all).
+--- Of each element what mantle.stat answers of it, as a row of the binary COPY format; {wrong_node} if it is on another node, or
+--- its shard is locked; neither if it should be read alone
 CREATE FUNCTION mantle.stat_local(p_ns bigint[], p_pid bigint[], p_name text[])
-RETURNS TABLE (ord int, code text, name text, {entry.declared})
+RETURNS TABLE (ord int, code text, entry bytea)
 LANGUAGE c STABLE {as_owner} AS 'MODULE_PATHNAME', 'mantle_stat_local';

@@ -1,4 +1,6 @@
-"""Pages of directories as mantle.list_local answers them, and as PostgreSQL copies the same rows."""
+"""Entries and pages of directories as mantle.stat_local and mantle.list_local answer them, and as PostgreSQL copies the
+same rows.
+"""
 
 import psycopg
 
@@ -7,6 +9,7 @@ LOCAL = (
     "(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::int[], %s::boolean[]) ORDER BY ord"
 )
 ARGUMENTS = 6
+ENTRIES = "SELECT ord, code, entry FROM mantle.stat_local(%s::bigint[], %s::bigint[], %s::text[]) ORDER BY ord"
 # Of the binary COPY format: before and after the rows.
 HEADER_BYTES, TRAILER_BYTES = 19, 2
 
@@ -17,6 +20,13 @@ def pages_together(connection: psycopg.Connection, pages: list[tuple]) -> list[t
     found = connection.execute(LOCAL, columns).fetchall()
     assert [row[0] for row in found] == list(range(1, len(pages) + 1))
     return [row[1:] for row in found]
+
+
+def entries_together(connection: psycopg.Connection, places: tuple) -> list[tuple]:
+    """Number, code and entry of each element: namespaces, directories, names."""
+    found = connection.execute(ENTRIES, places).fetchall()
+    assert [row[0] for row in found] == list(range(1, len(found) + 1))
+    return found
 
 
 def copied(connection: psycopg.Connection, query: str, given: tuple) -> bytes:

@@ -1,7 +1,7 @@
-"""mantle.stat, mantle.stat_local, mantle.list and mantle.list_filled exist twice: the fast path in Rust, and the
-fallback in SQL for what it cannot read. Both get the same questions about the same random rows, in the same
-transaction, beside changes of others and of its own, on one node and on Citus. The answers must be the same. So must
-the pages of mantle.list_local, to the byte, unless it leaves one.
+"""mantle.stat, mantle.list and mantle.list_filled exist twice: the fast path in Rust, and the fallback in SQL for what
+it cannot read. Both get the same questions about the same random rows, in the same transaction, beside changes of
+others and of its own, on one node and on Citus. The answers must be the same. So must the entries of mantle.stat_local
+and the pages of mantle.list_local, to the byte, unless they leave one.
 
 MANTLE_PROPERTY_SEED repeats a run.
 """
@@ -23,7 +23,7 @@ from tests.support.sql_wrappers import put_at_beginning
 
 from . import state
 from .distributed import CitusTarget, SpreadNamespace, distributed_target, move
-from .pages import copied, pages_together
+from .pages import copied, entries_together, pages_together
 
 SEED = int(os.environ.get("MANTLE_PROPERTY_SEED", time.time_ns() % 1_000_000))
 HISTORIES = 12
@@ -44,6 +44,12 @@ INSERT = "INSERT INTO mantle.meta ({}) VALUES ({}) ON CONFLICT DO NOTHING".forma
 UPDATE = "UPDATE mantle.meta SET mode = %s, user_metadata = NULL WHERE pid = %s AND name = %s"
 DELETE = "DELETE FROM mantle.meta WHERE pid = %s AND name = %s"
 STAT = "SELECT * FROM mantle.{}(%s::{}, %s::bigint[], %s::text[]) ORDER BY ord"
+# What stat_fallback answers of elements that have an entry, and are among some.
+FOUND = (
+    "SELECT name, id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, user_metadata, locator,"
+    " created, modified FROM mantle.stat_fallback(%s::bigint[], %s::bigint[], %s::text[])"
+    " WHERE code IS NULL AND ord = ANY (%s::int[]) ORDER BY ord"
+)
 LIST = "SELECT * FROM mantle.{}(%s::bigint, %s::bigint, %s::text, %s::text, %s::int)"
 
 
@@ -136,46 +142,51 @@ class Comparison:
             connection.execute("SELECT mantle.is_distributed()")
             yield connection
 
-    def both(self, connection: psycopg.Connection, query: str, names: tuple[str, str], given: tuple) -> tuple:
-        answers = []
-        for name in names:
-            connection.execute("SELECT set_config('test.fallback', '', false)")
-            cursor = connection.execute(query.replace("{}", name, 1), given)
-            answers.append(cursor.fetchall())
-            if name == names[0]:
-                used = connection.execute("SELECT current_setting('test.fallback')").fetchone()[0]
+    def both(self, connection: psycopg.Connection, fast: tuple[str, tuple], fallback: tuple[str, tuple]) -> tuple:
+        """The answers of two calls."""
+        connection.execute("SELECT set_config('test.fallback', '', false)")
+        found = connection.execute(*fast).fetchall()
+        used = connection.execute("SELECT current_setting('test.fallback')").fetchone()[0]
         self.slow += used != ""
         self.fast += used == ""
-        return answers
+        return found, connection.execute(*fallback).fetchall()
 
     def ask(self, connection: psycopg.Connection, questions: Questions) -> list[str]:
         r, place = questions.random, self.place
-        namespaces, pids, names = questions.places(place.here if r.randrange(4) else place.here + place.elsewhere)
-        problems = []
-        found, expected = self.both(
-            connection,
-            "SELECT * FROM mantle.{}(%s::bigint[], %s::bigint[], %s::text[]) ORDER BY ord",
-            ("stat_local", "stat_fallback"),
-            (namespaces, pids, names),
-        )
-        left = [row[0] for row in found if row[1] == WRONG_NODE]
-        is_local = "SELECT mantle.is_local(ARRAY[%s::bigint])"
-        wrong = [pid for pid in (pids[ord - 1] for ord in left) if connection.execute(is_local, (pid,)).fetchone()[0]]
-        problems += [f"directory {pid} is here" for pid in wrong]
-        if [row for row in found if row[0] not in left] != [row for row in expected if row[0] not in left]:
-            problems.append(f"stat_local{(namespaces, pids, names)}: {found}, expected {expected}")
-        ns = r.choice((place.ns, place.ns + 1, None))
-        connection.execute("SELECT set_config('test.fallback', '', false)")
-        one = connection.execute(STAT.format("stat", "bigint"), (ns, pids, names)).fetchall()
-        expected = connection.execute(STAT.format("stat_fallback", "bigint[]"), ([ns], pids, names)).fetchall()
-        if one != expected:
-            problems.append(f"stat{(ns, pids, names)}: {one}, expected {expected}")
+        places = questions.places(place.here if r.randrange(4) else place.here + place.elsewhere)
+        problems = self.ask_places(connection, places)
+        ns, (_, pids, names) = r.choice((place.ns, place.ns + 1, None)), places
+        fallback = (STAT.format("stat_fallback", "bigint[]"), ([ns], pids, names))
+        found, expected = self.both(connection, (STAT.format("stat", "bigint"), (ns, pids, names)), fallback)
+        if found != expected:
+            problems.append(f"stat{(ns, pids, names)}: {found}, expected {expected}")
         page = questions.page()
         for name in ("list", "list_filled"):
-            found, expected = self.both(connection, LIST, (name, f"{name}_fallback"), page)
+            calls = [(LIST.format(function), page) for function in (name, f"{name}_fallback")]
+            found, expected = self.both(connection, *calls)
             if found != expected:
                 problems.append(f"{name}{page}: {found}, expected {expected}")
         return problems + self.ask_together(connection, questions)
+
+    def ask_places(self, connection: psycopg.Connection, places: tuple) -> list[str]:
+        """On one node every element is answered."""
+        found = entries_together(connection, places)
+        expected = connection.execute(STAT.format("stat_fallback", "bigint[]"), places).fetchall()
+        left = [ord for ord, code, entry in found if code == WRONG_NODE or (code is None and entry is None)]
+        self.left += len(left)
+        self.together += len(found) - len(left)
+        is_local = "SELECT mantle.is_local(ARRAY[%s::bigint])"
+        refused = [places[1][ord - 1] for ord, code, _ in found if code == WRONG_NODE]
+        wrong = [pid for pid in refused if connection.execute(is_local, (pid,)).fetchone()[0]]
+        problems = [f"directory {pid} is here" for pid in wrong]
+        if left and not self.place.elsewhere:
+            problems.append(f"stat_local{places} leaves {left}")
+        codes = [[(row[0], row[1]) for row in rows if row[0] not in left] for rows in (found, expected)]
+        entries = b"".join(entry for _, _, entry in found if entry is not None)
+        there = [ord for ord, _, entry in found if entry is not None]
+        if codes[0] != codes[1] or entries != copied(connection, FOUND, (*places, there)):
+            problems.append(f"stat_local{places}: {found}, expected {expected}")
+        return problems
 
     def ask_together(self, connection: psycopg.Connection, questions: Questions) -> list[str]:
         """On one node a page is left only if something of it is missing."""
@@ -323,7 +334,8 @@ def test_a_listing_hides_only_what_holds_nothing(plain):
         page = (5000, 5001, None, None, 10)
 
         def listed() -> list[str]:
-            found, expected = comparison.both(connection, LIST, ("list_filled", "list_filled_fallback"), page)
+            calls = [(LIST.format(function), page) for function in ("list_filled", "list_filled_fallback")]
+            found, expected = comparison.both(connection, *calls)
             assert found == expected
             return [row[0] for row in found]
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use super::kinds::{KINDS, KindClock};
 use crate::{
     cpu::{self, Servers},
     measure::run_rounds,
@@ -31,14 +32,16 @@ impl Key {
     }
 }
 
-/// One round, or the medians of several: rate, percentiles in milliseconds, processor time of each process in
-/// microseconds for a request.
+/// One round, or the medians of several: rate, percentiles in milliseconds, processor time in microseconds for a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
     pub rate: f64,
     pub p50: f64,
     pub p99: f64,
+    /// Of each process.
     pub cpu: Vec<(String, f64)>,
+    /// PostgreSQL's, by kind of process; none of a service without it, and of an earlier run.
+    pub kinds: Option<[f64; KINDS.len()]>,
 }
 
 /// A row of the table.
@@ -55,23 +58,36 @@ pub struct Clock<'a> {
     servers: &'a Servers,
     before: Vec<Duration>,
     client: Duration,
+    kinds: Option<KindClock>,
+}
+
+/// A share of processor time, in microseconds for each of some calls.
+fn micros(used: Duration, calls: usize) -> f64 {
+    used.as_secs_f64() * 1e6 / calls as f64
 }
 
 impl<'a> Clock<'a> {
     pub fn start(servers: &'a Servers) -> Result<Self> {
-        Ok(Self { servers, before: servers.used()?, client: cpu::own()? })
+        let kinds = KindClock::start(servers)?;
+        Ok(Self { servers, before: servers.used()?, client: cpu::own()?, kinds })
     }
 
     /// Microseconds for each of `calls` since the start. `client`: the client's processor time, if it is another
     /// process.
     pub fn each(&self, calls: usize, client: Option<Duration>) -> Result<Vec<(String, f64)>> {
-        let each = |used: Duration| used.as_secs_f64() * 1e6 / calls as f64;
+        let each = |used| micros(used, calls);
         let used = self.servers.used()?.into_iter().zip(&self.before);
         let names = self.servers.names().map(str::to_owned);
         let mut all: Vec<_> = names.zip(used.map(|(now, before)| each(now.saturating_sub(*before)))).collect();
         let client = client.map_or_else(|| cpu::own().map(|now| now.saturating_sub(self.client)), Ok)?;
         all.push((CLIENT.to_owned(), each(client)));
         Ok(all)
+    }
+
+    /// The same of PostgreSQL, by kind of process.
+    pub fn each_kind(&self, calls: usize) -> Result<Option<[f64; KINDS.len()]>> {
+        let used = self.kinds.as_ref().map(KindClock::used).transpose()?;
+        Ok(used.map(|kinds| kinds.map(|used| micros(used, calls))))
     }
 }
 
@@ -84,7 +100,8 @@ pub async fn turn<F: Future<Output = Result<()>>>(
 ) -> Result<Turn> {
     let clock = Clock::start(servers)?;
     let (rate, sample) = run_rounds(clients, period, rounds, call).await?;
-    Ok(Turn { rate, p50: sample.p50_ms(), p99: sample.p99_ms(), cpu: clock.each(sample.len(), None)? })
+    let (calls, p50, p99) = (sample.len(), sample.p50_ms(), sample.p99_ms());
+    Ok(Turn { rate, p50, p99, cpu: clock.each(calls, None)?, kinds: clock.each_kind(calls)? })
 }
 
 /// The rounds of this run, in the order in which they began.
@@ -104,7 +121,10 @@ impl Rounds {
         let figure = |(key, turns): &(Key, Vec<Turn>)| {
             let of = |figure: &dyn Fn(&Turn) -> f64| median(&turns.iter().map(figure).collect::<Vec<_>>());
             let cpu = turns[0].cpu.iter().enumerate().map(|(at, (name, _))| (name.clone(), of(&|turn| turn.cpu[at].1)));
-            let turn = Turn { rate: of(&|t| t.rate), p50: of(&|t| t.p50), p99: of(&|t| t.p99), cpu: cpu.collect() };
+            let kind = |at: usize| of(&|turn| turn.kinds.map_or(f64::NAN, |kinds| kinds[at]));
+            let kinds = turns[0].kinds.map(|_| std::array::from_fn(kind));
+            let (rate, p50, p99) = (of(&|t| t.rate), of(&|t| t.p50), of(&|t| t.p99));
+            let turn = Turn { rate, p50, p99, cpu: cpu.collect(), kinds };
             Figure { key: key.clone(), turn, measured: measured.to_owned() }
         };
         Figures(self.0.iter().map(figure).collect())
@@ -146,6 +166,18 @@ impl Figures {
         let rows: Vec<_> = places.into_iter().flat_map(of).collect();
         report.table(HEADINGS, &rows);
     }
+
+    /// A table of PostgreSQL's processor time, where it is known by kind of process.
+    pub fn table_of_kinds(&self, report: &mut Report) {
+        let row = |figure: &Figure| {
+            let Figure { key, turn, .. } = figure;
+            let kinds = turn.kinds?.map(short);
+            let mut cells = [key.operation.clone(), key.clients.to_string()].into_iter().chain(kinds);
+            Some(std::array::from_fn::<_, { KINDS.len() + 2 }, _>(|_| cells.next().unwrap_or_default()))
+        };
+        let rows: Vec<_> = self.0.iter().filter_map(row).collect();
+        report.table(&format!("operation | clients | {}", KINDS.join(" | ")), &rows);
+    }
 }
 
 fn number(cell: &str) -> Option<f64> {
@@ -186,7 +218,8 @@ impl Figure {
             let (name, each) = process.rsplit_once(' ')?;
             Some((name.to_owned(), number(each)?))
         });
-        let turn = Turn { rate: number(rate)?, p50: number(p50)?, p99: number(p99)?, cpu: cpu.collect::<Option<_>>()? };
+        let (rate, p50, p99) = (number(rate)?, number(p50)?, number(p99)?);
+        let turn = Turn { rate, p50, p99, cpu: cpu.collect::<Option<_>>()?, kinds: None };
         Some(Self { key: Key::new(operation, clients.parse().ok()?, service), turn, measured: measured.to_owned() })
     }
 }
@@ -196,7 +229,8 @@ mod tests {
     use super::*;
 
     fn turn(rate: f64) -> Turn {
-        Turn { rate, p50: rate / 10.0, p99: 7.0, cpu: vec![("postgresql".into(), 12.5), (CLIENT.into(), 40.0)] }
+        let cpu = vec![("postgresql".into(), 12.5), (CLIENT.into(), 40.0)];
+        Turn { rate, p50: rate / 10.0, p99: 7.0, cpu, kinds: None }
     }
 
     #[test]
@@ -210,6 +244,22 @@ mod tests {
         assert_eq!(figures.of("PUT", 1, "Mantle").unwrap().turn, turn(2.0));
         assert_eq!(figures.of("PUT", 32, "Mantle").unwrap().turn, turn(9.0));
         assert!(figures.of("PUT", 2, "Mantle").is_none());
+    }
+
+    #[test]
+    fn kinds_are_shown_where_they_are_known() {
+        let mut rounds = Rounds::default();
+        for first in [3.0, 1.0, 2.0] {
+            let mut kinds = [0.5; KINDS.len()];
+            kinds[0] = first;
+            rounds.add(Key::new("PUT", 32, "Mantle"), Turn { kinds: Some(kinds), ..turn(1.0) });
+        }
+        rounds.add(Key::new("PUT", 32, "Peer"), turn(1.0));
+        let mut report = Report::new("Bench", "Text.", &[]);
+        rounds.medians("today").table_of_kinds(&mut report);
+        let rows: Vec<_> = report.text().lines().filter(|line| line.starts_with("| PUT")).collect();
+        assert_eq!(rows, [format!("| PUT | 32 | 2.00 |{}", " 0.50 |".repeat(KINDS.len() - 1))]);
+        assert_eq!(Figure::read(rows[0]), None, "no figure of the other table");
     }
 
     /// Without peers the page keeps theirs, and their date.

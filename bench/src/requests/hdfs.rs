@@ -106,7 +106,8 @@ async fn phases(
     ensure!(!found.is_empty(), "HDFS: the client measured nothing");
     for (Phase { name, rate, p50, p99, .. }, cpu) in found {
         if let Some(operation) = operation(&name, leaf).filter(|_| has_listing || name != "list") {
-            rounds.add(Key::new(&operation, clients, installed.peer.name), Turn { rate, p50, p99, cpu });
+            let turn = Turn { rate, p50, p99, cpu, kinds: None };
+            rounds.add(Key::new(&operation, clients, installed.peer.name), turn);
         }
     }
     Ok(())

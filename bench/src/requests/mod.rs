@@ -7,6 +7,7 @@ mod bounds;
 mod directories;
 mod figures;
 mod hdfs;
+mod kinds;
 mod misses;
 mod objects;
 mod peers;
@@ -45,6 +46,10 @@ use crate::{
 };
 
 const IDLE_LASTED: Duration = Duration::from_secs(5);
+/// How often the servers are looked at until they are idle again: for three minutes.
+const IDLE_LOOKS_MAX: u32 = 36;
+/// Servers that use this much more of a processor than without clients count as idle.
+const IDLE_TOLERANCE: f64 = 0.03;
 /// Turns of a measurement in SQL, each way.
 const SQL_TURN: Duration = Duration::from_secs(1);
 
@@ -136,17 +141,18 @@ pub async fn run(options: &Options, page: Option<&Path>) -> Result<(Report, bool
         "Bench: requests",
         "Written by `make bench ONLY=requests` (`mantle-bench requests`); do not edit. One machine runs everything: \
          the servers and the clients. Services take turns, each peer is stopped while another is measured, and the \
-         order changes with each round. Figures are medians of the rounds, so parts need not add up to a sum.",
+         order changes with each round. Before a turn the MetaTable is vacuumed, and Mantle's servers become idle. \
+         Figures are medians of the rounds, so parts need not add up to a sum.",
         &facts,
     );
     let servers = Servers::parse(&options.stack.processes)?;
     let api = Api::new(&options.stack.url, &options.stack.token, &servers)?;
     api.create_namespace(&api.connections(1)[0], NS).await?;
-    let idle = idle(&servers).await?;
+    let idle = Idle::measure(&servers, &admin).await?;
     let mut peers = Peers::find(options.peers.as_deref())?;
     let mut rounds = Rounds::default();
-    objects(options, &servers, &mut peers, &mut rounds).await?;
-    directories(options, &api, &mut peers, &mut rounds).await?;
+    objects(options, &idle, &mut peers, &mut rounds).await?;
+    directories(options, &api, &idle, &mut peers, &mut rounds).await?;
     let index = IndexClient::connect_lazy(options.stack.index.split(',').map(str::to_owned).collect(), None)?;
     let index = index.of_group(GroupId(1));
     let (mut together, mut beside) = (Together::default(), Beside::default());
@@ -160,7 +166,7 @@ pub async fn run(options: &Options, page: Option<&Path>) -> Result<(Report, bool
     if let Some(page) = page.filter(|page| page.exists()) {
         figures.keep(&fs::read_to_string(page)?);
     }
-    services(&figures, &peers, idle, &mut report);
+    services(&figures, &peers, idle.processors, &mut report);
     show(&figures, &mut report);
     together.show(&mut report);
     beside.show(&mut report);
@@ -171,19 +177,47 @@ pub async fn run(options: &Options, page: Option<&Path>) -> Result<(Report, bool
     Ok((report, are_held))
 }
 
-/// Processors that all servers together use without clients.
-async fn idle(servers: &Servers) -> Result<f64> {
+/// Processors that all servers together use for a while.
+async fn use_of(servers: &Servers) -> Result<f64> {
     let before = servers.used()?;
     tokio::time::sleep(IDLE_LASTED).await;
     let used = servers.used()?.into_iter().zip(before);
     Ok(used.map(|(after, before)| after.saturating_sub(before).div_duration_f64(IDLE_LASTED)).sum())
 }
 
+/// Mantle's servers without clients.
+struct Idle<'a> {
+    servers: &'a Servers,
+    admin: &'a Session,
+    /// What all of them use.
+    processors: f64,
+}
+
+impl<'a> Idle<'a> {
+    async fn measure(servers: &'a Servers, admin: &'a Session) -> Result<Self> {
+        Ok(Self { servers, admin, processors: use_of(servers).await? })
+    }
+
+    /// Lets the servers end what a turn or its preparation has left behind: the next turn would pay for it. Vacuums the
+    /// MetaTable, since autovacuum would come at an unknown time.
+    async fn reach(&self) -> Result<()> {
+        self.admin.vacuum().await?;
+        for _ in 0..IDLE_LOOKS_MAX {
+            if use_of(self.servers).await? < self.processors + IDLE_TOLERANCE {
+                return Ok(());
+            }
+        }
+        eprintln!("  the servers are still busy");
+        Ok(())
+    }
+}
+
 /// Rounds of objects, at Mantle and two peers.
-async fn objects(options: &Options, servers: &Servers, peers: &mut Peers, rounds: &mut Rounds) -> Result<()> {
+async fn objects(options: &Options, idle: &Idle<'_>, peers: &mut Peers, rounds: &mut Rounds) -> Result<()> {
     let (period, region) = (Duration::from_secs(options.seconds), options.stack.region.as_str());
     let ways = [None, Some(MINIO), Some(GARAGE)];
     for (round, at) in rotation(options.rounds, ways.len()) {
+        idle.reach().await?;
         if let Some(peer) = ways[at] {
             let work = async |installed: &Installed, servers: &Servers| {
                 let service = objects::Service::new(peer.name, servers, &installed.credentials()?, region)?;
@@ -198,17 +232,24 @@ async fn objects(options: &Options, servers: &Servers, peers: &mut Peers, rounds
             access_key: options.stack.access_key.clone(),
             secret_key: options.stack.secret_key.clone(),
         };
-        objects::Service::new(MANTLE, servers, &credentials, region)?.round(round, period, rounds).await?;
+        objects::Service::new(MANTLE, idle.servers, &credentials, region)?.round(round, period, rounds).await?;
     }
     Ok(())
 }
 
 /// Rounds of directories, at Mantle and HDFS.
-async fn directories(options: &Options, api: &Api<'_>, peers: &mut Peers, rounds: &mut Rounds) -> Result<()> {
+async fn directories(
+    options: &Options,
+    api: &Api<'_>,
+    idle: &Idle<'_>,
+    peers: &mut Peers,
+    rounds: &mut Rounds,
+) -> Result<()> {
     let period = Duration::from_secs(options.seconds);
     eprintln!("directories to list");
     directories::prepare(api).await?;
     for (round, at) in rotation(options.rounds, 2) {
+        idle.reach().await?;
         if at == 0 {
             eprintln!("directories over REST, round {}\n  {MANTLE}", round + 1);
             directories::round(api, round, period, rounds).await?;
@@ -265,6 +306,14 @@ fn show(figures: &Figures, report: &mut Report) {
          half of them files.",
     );
     figures.table(report, |operation| !is_object(operation));
+    report.heading("PostgreSQL's processor time, by kind of process");
+    report.paragraph(
+        "µs a request of the tables above, in the order in which the phases began. A phase also pays for what earlier \
+         ones left behind. Sessions serve the gateway, walsenders the IndexNodes. The postmaster is among the others. \
+         Of a process that has ended the kind is not known: nearly all are workers of autovacuum. Medians, so the \
+         parts need not add up to a sum.",
+    );
+    figures.table_of_kinds(report);
 }
 
 /// Changes in SQL beside the textbook.

@@ -9,45 +9,34 @@ use mantle_types::ErrorCode;
 use pgrx::{FromDatum, pg_sys};
 
 use super::{
-    answer::Answer,
-    packed::{Pack, Packed},
+    packed::{Pack, Packed, Read, answer},
     page::{CONDITIONS, Page, are_directories_queued, is_implicit},
     tables::{Found, Tables, int8},
 };
 use crate::{
     citus::shards::is_distributed,
-    fault::sqlstate,
     postgres::{
         call::Arguments,
         function::{Done, c_function},
-        row::{Value, value},
+        row::Value,
     },
 };
-
-/// Columns of the answer, from 0.
-const ORD: usize = 0;
-const CODE: usize = 1;
-const PAGE: usize = 2;
 
 /// Most entries of the PostgreSQL index whose rows nobody sees any more that a page may pass. It takes a page of a
 /// thousand entries twice the time.
 const UNSEEN_MAX: usize = 1000;
 /// Most bytes of all pages. Pages that come after are left.
 const BYTES_MAX: usize = 64 << 20;
+/// The room that a page begins with, for some 20 entries.
+const PAGE_BYTES: usize = 4096;
 
 c_function!(mantle_list_local, pg_finfo_mantle_list_local, |call| {
-    run(call);
+    let elements = Elements::of(call);
+    let mut pages = Tables::begin(CONDITIONS).map(|tables| read_all(tables, &elements)).unwrap_or_default();
+    pages.resize_with(elements.count(), || Read::Left);
+    answer(call, &mut pages);
     Done::Rows
 });
-
-/// What becomes of an element.
-enum Read {
-    Page(Pack),
-    /// It has to be read alone.
-    Left,
-    /// Another node has it, or its shard is locked.
-    WrongNode,
-}
 
 /// The arguments, an array each.
 struct Elements {
@@ -88,25 +77,6 @@ impl Elements {
     }
 }
 
-fn run(call: &Arguments) {
-    let mut answer = Answer::begin(call);
-    let elements = Elements::of(call);
-    let mut pages = match Tables::begin(CONDITIONS) {
-        Some(tables) => read_all(tables, &elements),
-        None => Vec::new(),
-    };
-    pages.resize_with(elements.count(), || Read::Left);
-    for (at, read) in pages.iter_mut().enumerate() {
-        answer.set(ORD, value(at as i32 + 1));
-        match read {
-            Read::Page(pack) => answer.set(PAGE, pack.value()),
-            Read::WrongNode => answer.set(CODE, value(sqlstate(ErrorCode::WrongNode))),
-            Read::Left => {}
-        }
-        answer.put();
-    }
-}
-
 /// The pages of all elements; none if a shard has moved meanwhile.
 fn read_all(mut tables: Tables<Packed>, elements: &Elements) -> Vec<Read> {
     // SAFETY: an error leaves through pgrx's guard. The text lives as long as the call.
@@ -116,10 +86,10 @@ fn read_all(mut tables: Tables<Packed>, elements: &Elements) -> Vec<Read> {
         let Some((pid, page, is_filled)) = elements.page(at) else { return Read::Left };
         let table = match tables.of(pid, Packed::of) {
             Found::Here(table) => table,
-            Found::NotNow => return Read::WrongNode,
+            Found::NotNow => return Read::Refused(ErrorCode::WrongNode),
             Found::BySql => return Read::Left,
         };
-        let mut pack = Pack::new(json);
+        let mut pack = Pack::new(json, PAGE_BYTES);
         let whole = page.read(table, UNSEEN_MAX, |row, columns| {
             // Whether it holds a key is not known at once (P54). On Citus even that is not: another node may know.
             let is_unclear = is_filled
@@ -135,7 +105,7 @@ fn read_all(mut tables: Tables<Packed>, elements: &Elements) -> Vec<Read> {
             return Read::Left;
         }
         bytes += pack.size();
-        Read::Page(pack)
+        Read::Packed(pack)
     };
     let pages = (0..elements.count()).map(&mut read).collect();
     if tables.hold() { pages } else { Vec::new() }

@@ -6,17 +6,29 @@
 
 use std::ffi::CStr;
 
+use mantle_types::ErrorCode;
 use pgrx::{pg_sys, varlena};
 
-use super::answer::name;
-use crate::postgres::{probe::Columns, row::Value, versions::attributes};
+use super::answer::{Answer, name};
+use crate::{
+    fault::sqlstate,
+    postgres::{
+        call::Arguments,
+        probe::Columns,
+        row::{Value, value},
+        versions::attributes,
+    },
+};
+
+/// Columns of an answer, from 0.
+const ORD: usize = 0;
+const CODE: usize = 1;
+const ENTRIES: usize = 2;
 
 /// What reads answer of an entry, in this order.
 const ENTRY: &[&CStr] = &include!(concat!(env!("OUT_DIR"), "/entry.rs"));
 /// The version of the binary form of `jsonb`.
 const JSONB_VERSION: u8 = 1;
-/// The room that a page begins with, for some 20 entries.
-const BYTES: usize = 4096;
 
 /// How a column is written.
 #[derive(Clone, Copy)]
@@ -70,8 +82,9 @@ pub struct Pack {
 }
 
 impl Pack {
-    pub fn new(json: pg_sys::StringInfo) -> Self {
-        let mut bytes = Vec::with_capacity(BYTES);
+    /// `room`: for so many bytes, to begin with.
+    pub fn new(json: pg_sys::StringInfo, room: usize) -> Self {
+        let mut bytes = Vec::with_capacity(room);
         bytes.extend([0; pg_sys::VARHDRSZ]);
         Self { bytes, json }
     }
@@ -141,5 +154,27 @@ impl Pack {
             varlena::set_varsize_4b(start, self.bytes.len() as i32);
             Some(pg_sys::Datum::from(start))
         }
+    }
+}
+
+/// What becomes of an element of a call.
+pub enum Read {
+    Packed(Pack),
+    Refused(ErrorCode),
+    /// It has to be read alone.
+    Left,
+}
+
+/// Answers the number of each element, from 1, and its code or its entries; neither for one that is left.
+pub fn answer(call: &Arguments, reads: &mut [Read]) {
+    let mut answer = Answer::begin(call);
+    for (at, read) in reads.iter_mut().enumerate() {
+        answer.set(ORD, value(at as i32 + 1));
+        match read {
+            Read::Packed(pack) => answer.set(ENTRIES, pack.value()),
+            Read::Refused(code) => answer.set(CODE, value(sqlstate(*code))),
+            Read::Left => {}
+        }
+        answer.put();
     }
 }

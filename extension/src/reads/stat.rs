@@ -1,4 +1,4 @@
-//! `mantle.stat` and `mantle.stat_local`: entries by place.
+//! `mantle.stat`: entries by place.
 
 use mantle_types::ErrorCode;
 use pgrx::pg_sys;
@@ -12,7 +12,6 @@ use crate::{
     postgres::{
         call::{Arguments, nullable, prepare_instead},
         function::{Done, c_function},
-        probe::Columns,
         row::{Value, value},
     },
 };
@@ -21,42 +20,23 @@ use crate::{
 const ORD: usize = 0;
 const CODE: usize = 1;
 const NAME: usize = 2;
-/// Columns of the MetaTable, from 1 (`sql/tables/meta.sql`).
-const NS: i32 = 4;
-const ID: i32 = 5;
 /// Conditions on the primary key.
-const CONDITIONS: usize = 3;
+pub const CONDITIONS: usize = 3;
 
 c_function!(mantle_stat, pg_finfo_mantle_stat, |call| {
-    let ns = vec![call.get::<i64>(0).and_then(value)];
-    match fast_path(call, &ns, NotNow::LeaveAll) {
+    match fast_path(call) {
         Some(()) => Done::Rows,
-        None => fallback(call, value(ns.iter().map(|ns| int8(*ns)).collect::<Vec<_>>())),
+        None => fallback(call),
     }
 });
 
-c_function!(mantle_stat_local, pg_finfo_mantle_stat_local, |call| {
-    match call.vector(0, pg_sys::INT8OID).and_then(|ns| fast_path(call, &ns, NotNow::AnswerWrongNode)) {
-        Some(()) => Done::Rows,
-        None => fallback(call, Some(call.raw(0)).filter(|ns| !ns.isnull).map(|ns| ns.value)),
-    }
-});
-
-/// What becomes of elements that this node cannot read at once.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum NotNow {
-    /// The fallback reads all elements.
-    LeaveAll,
-    AnswerWrongNode,
-}
-
-fn fallback(call: &Arguments, ns: Value) -> Done {
+fn fallback(call: &Arguments) -> Done {
     let types = [pg_sys::INT8ARRAYOID, pg_sys::INT8ARRAYOID, pg_sys::TEXTARRAYOID];
     let fallback = prepare_instead(call, c"stat_fallback", &types);
     // SAFETY: it has three arguments.
     unsafe {
         let arguments = (*fallback).args.as_mut_ptr();
-        *arguments = nullable(ns);
+        *arguments = nullable(value(vec![call.get::<i64>(0)]));
         *arguments.add(1) = call.raw(1);
         *arguments.add(2) = call.raw(2);
     }
@@ -64,14 +44,14 @@ fn fallback(call: &Arguments, ns: Value) -> Done {
 }
 
 /// Answers all elements, or none.
-fn fast_path(call: &Arguments, ns: &[Value], not_now: NotNow) -> Option<()> {
+fn fast_path(call: &Arguments) -> Option<()> {
+    let ns = call.get::<i64>(0).and_then(value);
     let (pids, names) = (call.vector(1, pg_sys::INT8OID)?, call.vector(2, pg_sys::TEXTOID)?);
     let mut tables = Tables::begin(CONDITIONS)?;
     let mut answer = Answer::begin(call);
     let element = |of: &[Value], at: usize| of.get(at).copied().flatten();
     let all = (0..pids.len().max(names.len())).try_for_each(|at| {
-        let ns = element(ns, if ns.len() == 1 { 0 } else { at });
-        stat(&mut tables, &mut answer, [ns, element(&pids, at), element(&names, at)], not_now)?;
+        stat(&mut tables, &mut answer, [ns, element(&pids, at), element(&names, at)])?;
         answer.set(ORD, value(at as i32 + 1));
         answer.set(NAME, element(&names, at));
         answer.put();
@@ -85,20 +65,16 @@ fn fast_path(call: &Arguments, ns: &[Value], not_now: NotNow) -> Option<()> {
 }
 
 /// Reads an element into the next row; its code if there is none. `None` if the fallback has to.
-fn stat(tables: &mut Tables<Copied>, answer: &mut Answer, [ns, pid, name]: [Value; 3], not_now: NotNow) -> Option<()> {
+fn stat(tables: &mut Tables<Copied>, answer: &mut Answer, [ns, pid, name]: [Value; 3]) -> Option<()> {
     pgrx::check_for_interrupts!();
-    let missing = Some(ErrorCode::NotFound);
-    let code = match (ns, pid, name) {
+    let is_found = match (ns, pid, name) {
         (Some(ns), Some(pid), Some(name)) => match tables.of(int8(Some(pid))?, |table| answer.copied(table)) {
-            Found::Here(table) => {
-                let is_wanted = |row: &Columns<'_>| row.datum(NS) == Some(ns) && row.datum(ID).is_some();
-                missing.filter(|_| !table.find(pid, name, answer, is_wanted))
-            }
-            Found::NotNow if not_now == NotNow::AnswerWrongNode => Some(ErrorCode::WrongNode),
+            Found::Here(table) => table.find([ns, pid, name], |row, copied| answer.copy(row, copied)),
             Found::NotNow | Found::BySql => return None,
         },
-        _ => missing,
+        _ => false,
     };
-    answer.set(CODE, code.and_then(|code| value(sqlstate(code))));
+    let code = if is_found { None } else { value(sqlstate(ErrorCode::NotFound)) };
+    answer.set(CODE, code);
     Some(())
 }

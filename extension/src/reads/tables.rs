@@ -12,7 +12,6 @@ use std::rc::Rc;
 
 use pgrx::pg_sys;
 
-use super::answer::{Answer, Copied};
 use crate::{
     citus::shards::{Map, Shard, TableNames, is_current, map},
     citus::transaction::announce_read,
@@ -24,6 +23,10 @@ use crate::{
     },
     steps::key::entry_key,
 };
+
+/// Columns of the MetaTable, from 1 (`sql/tables/meta.sql`).
+const NS: i32 = 4;
+const ID: i32 = 5;
 
 /// Whether this node can read a partition at once.
 pub enum Found<'a, C> {
@@ -54,22 +57,16 @@ impl<C> OpenTable<C> {
     }
 }
 
-impl OpenTable<Copied> {
-    /// Reads an entry into the answer's next row, if `is_wanted` says so.
-    pub fn find(
-        &mut self,
-        pid: pg_sys::Datum,
-        name: pg_sys::Datum,
-        answer: &mut Answer,
-        is_wanted: impl Fn(&Columns<'_>) -> bool,
-    ) -> bool {
+impl<C> OpenTable<C> {
+    /// Reads the entry of a name, if there is one, and it is of this namespace.
+    pub fn find(&mut self, [ns, pid, name]: [pg_sys::Datum; 3], mut take: impl FnMut(&Columns<'_>, &C)) -> bool {
         self.entry.set(0, pid);
         self.entry.set(1, name);
-        let (copied, mut is_found) = (&self.columns, false);
+        let (columns, mut is_found) = (&self.columns, false);
         self.probe.scan(&mut self.entry, |row| {
-            if is_wanted(row) {
-                answer.copy(row, copied);
-                is_found = true;
+            is_found = row.datum(NS) == Some(ns) && row.datum(ID).is_some();
+            if is_found {
+                take(row, columns);
             }
             false
         });

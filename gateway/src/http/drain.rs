@@ -93,6 +93,10 @@ pub async fn answer<Answer>(
 where
     Answer: Future<Output = Response<Body>>,
 {
+    // Nothing can be left of no body.
+    if request.body().is_end_stream() {
+        return service(request).await;
+    }
     let rest = Rest::default();
     let (version, waits) = (request.version(), request.headers().contains_key(header::EXPECT));
     let lend = |body| Lent { body: Some(body), idle, timer: None, waiting: waiting.clone(), rest: rest.clone() };

@@ -20,7 +20,7 @@ use anyhow::Context;
 use axum::{
     Router,
     body::Body,
-    extract::{Request, State},
+    extract::Request,
     http::{HeaderMap, HeaderValue, Method, Response, header, header::AsHeaderName},
     response::IntoResponse,
 };
@@ -46,7 +46,7 @@ pub(crate) struct App {
     pub(crate) credentials: Arc<Credentials>,
 }
 
-#[derive(Clone)]
+/// What answers users.
 struct Services {
     hosts: Arc<Hosts>,
     region: Arc<str>,
@@ -67,7 +67,7 @@ pub async fn serve(config: &Config, stop: impl Future<Output = ()> + Send + 'sta
     let (listener, probes_listener) = (listen(config.listen).await?, listen(config.probes_listen).await?);
     let (address, probes) = (listener.local_addr()?, probes_listener.local_addr()?);
     tracing::info!(listen = %address, %probes, is_https = https.is_some(), "the gateway answers");
-    let router = router(config, gateway.clone(), credentials)?;
+    let services = Arc::new(Services::new(config, gateway.clone(), credentials)?);
     let mut background = spawn_background_tasks(&gateway);
     background.spawn(probes::serve(probes_listener, gateway.clone()));
     background.spawn(probes::keep_metrics());
@@ -75,7 +75,8 @@ pub async fn serve(config: &Config, stop: impl Future<Output = ()> + Send + 'sta
         background.spawn(https.watch());
     }
     let stopped = CancellationToken::new();
-    let server = server::serve(listener, router, https, &config.limits, stopped.clone());
+    let answer = move |request| dispatch(services.clone(), request);
+    let server = server::serve(listener, answer, https, &config.limits, stopped.clone());
     let grace_ends = async {
         stop.await;
         stopped.cancel();
@@ -103,27 +104,28 @@ fn spawn_background_tasks(gateway: &Arc<Gateway>) -> JoinSet<()> {
     tasks
 }
 
-fn router(config: &Config, gateway: Arc<Gateway>, credentials: Arc<Credentials>) -> anyhow::Result<Router> {
-    let app = Arc::new(App { gateway, credentials });
-    let hosts = Arc::new(Hosts::new(&config.domains, &config.path_style_hosts)?);
-    let rest = rest::router(app.clone());
-    let s3 = s3::service(&app, config, hosts.clone(), rest.clone());
-    let body_idle = Duration::from_millis(config.limits.body_idle_ms);
-    let answer_wait = Duration::from_millis(config.limits.answer_wait_ms);
-    let services = Services { hosts, region: config.region.as_str().into(), body_idle, answer_wait, rest, s3 };
-    Ok(Router::new().fallback(dispatch).with_state(services))
+impl Services {
+    fn new(config: &Config, gateway: Arc<Gateway>, credentials: Arc<Credentials>) -> anyhow::Result<Self> {
+        let app = Arc::new(App { gateway, credentials });
+        let hosts = Arc::new(Hosts::new(&config.domains, &config.path_style_hosts)?);
+        let rest = rest::router(app.clone());
+        let s3 = s3::service(&app, config, hosts.clone(), rest.clone());
+        let body_idle = Duration::from_millis(config.limits.body_idle_ms);
+        let answer_wait = Duration::from_millis(config.limits.answer_wait_ms);
+        Ok(Self { hosts, region: config.region.as_str().into(), body_idle, answer_wait, rest, s3 })
+    }
 }
 
-async fn dispatch(State(services): State<Services>, request: Request) -> Response<Body> {
+async fn dispatch(services: Arc<Services>, request: Request) -> Response<Body> {
     let context = RequestContext::begin(request.headers());
     let span = context.span(request.method().as_str(), request.headers());
     let (idle, waiting) = (services.body_idle, Waiting::new(services.answer_wait));
-    let service = |request| answer(services, context, waiting.clone(), request);
+    let service = |request| answer(&services, context, waiting.clone(), request);
     drain::answer(request, idle, &waiting, service).instrument(span).await
 }
 
 async fn answer(
-    services: Services,
+    services: &Services,
     context: RequestContext,
     waiting: Arc<Waiting>,
     mut request: Request,
@@ -139,7 +141,7 @@ async fn answer(
         Ok(_) if is_native && !s3::is_signed(&request) => waiting.answer(native(&services.rest, request)).await,
         Ok(style) => {
             request.extensions_mut().insert(style);
-            waiting.answer(s3(&services, &context, request)).await
+            waiting.answer(s3(services, &context, request)).await
         }
     };
     let response = answered.unwrap_or_else(|refusal| match is_native {
@@ -153,6 +155,10 @@ async fn answer(
     if let Ok(id) = HeaderValue::try_from(context.id().to_string()) {
         let name = if is_native { "x-request-id" } else { "x-amz-request-id" };
         response.headers_mut().insert(name, id);
+    }
+    // The answer to HEAD has no body, so no error document.
+    if method == Method::HEAD {
+        *response.body_mut() = Body::empty();
     }
     context.end(method.as_str(), &path, &response);
     response
@@ -185,9 +191,8 @@ async fn s3(services: &Services, context: &RequestContext, request: Request) -> 
             return Failure::from(ErrorCode::Internal).into_response();
         }
     };
-    // The answer to HEAD has no body, so no error document.
+    // An error document's, which is not sent.
     if head && !response.status().is_success() {
-        *response.body_mut() = s3s::Body::empty();
         response.headers_mut().remove(header::CONTENT_TYPE);
     }
     response.map(Body::new)

@@ -3,6 +3,7 @@
 //! them hold the service.
 
 use std::{
+    convert::Infallible,
     io,
     pin::pin,
     sync::{
@@ -13,8 +14,8 @@ use std::{
 };
 
 use axum::{
-    Router,
-    http::{HeaderValue, Request, Version, header},
+    body::Body,
+    http::{HeaderValue, Request, Response, Version, header},
 };
 use hyper::{
     body::Incoming,
@@ -29,7 +30,6 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tower::ServiceExt;
 
 use crate::config::Limits;
 
@@ -45,8 +45,8 @@ const WINDOW_BYTES: u32 = 1 << 20;
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
 /// What all connections share.
-struct Server {
-    router: Router,
+struct Server<Answer> {
+    answer: Answer,
     https: Option<Live<Https>>,
     head_timeout: Duration,
     http1: http1::Builder,
@@ -55,13 +55,16 @@ struct Server {
 }
 
 /// Serves until `stopped`, and then until the requests under way are answered. With certificates it speaks TLS only.
-pub async fn serve(
+pub async fn serve<Answer, Answered>(
     listener: TcpListener,
-    router: Router,
+    answer: Answer,
     https: Option<Live<Https>>,
     limits: &Limits,
     stopped: CancellationToken,
-) {
+) where
+    Answer: Fn(Request<Body>) -> Answered + Clone + Send + Sync + 'static,
+    Answered: Future<Output = Response<Body>> + Send + 'static,
+{
     let head_timeout = Duration::from_millis(limits.head_timeout_ms);
     let mut http1 = http1::Builder::new();
     // Also bounds the time that a connection stays open between two requests.
@@ -75,7 +78,7 @@ pub async fn serve(
         .initial_connection_window_size(WINDOW_BYTES)
         .keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE);
-    let server = Arc::new(Server { router, https, head_timeout, http1, http2, stopped: stopped.clone() });
+    let server = Arc::new(Server { answer, https, head_timeout, http1, http2, stopped: stopped.clone() });
     let (free, connections) = (Arc::new(Semaphore::new(limits.connections_max)), TaskTracker::new());
     let accept = async {
         loop {
@@ -110,7 +113,11 @@ pub async fn serve(
 
 type Broken = Box<dyn std::error::Error + Send + Sync>;
 
-impl Server {
+impl<Answer, Answered> Server<Answer>
+where
+    Answer: Fn(Request<Body>) -> Answered + Clone,
+    Answered: Future<Output = Response<Body>> + Send + 'static,
+{
     async fn connection(&self, stream: TcpStream) -> Result<(), Broken> {
         let Some(https) = &self.https else { return self.http1(stream).await };
         let handshake = timeout(self.head_timeout, mantle_tls::accept_https(stream, https));
@@ -122,8 +129,11 @@ impl Server {
     }
 
     async fn http1<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin>(&self, stream: S) -> Result<(), Broken> {
-        let router = self.router.clone();
-        let service = service_fn(move |request: Request<Incoming>| router.clone().oneshot(request));
+        let answer = self.answer.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let answered = answer(request.map(Body::new));
+            async move { Ok::<_, Infallible>(answered.await) }
+        });
         let mut connection = pin!(self.http1.serve_connection(TokioIo::new(stream), service));
         tokio::select! {
             ended = connection.as_mut() => return Ok(ended?),
@@ -134,14 +144,14 @@ impl Server {
 
     /// HTTP/2 has no bound of its own on a connection without requests.
     async fn http2(&self, stream: Stream) -> Result<(), Broken> {
-        let (router, requests) = (self.router.clone(), Arc::new(Requests::default()));
+        let (answer, requests) = (self.answer.clone(), Arc::new(Requests::default()));
         let counted = requests.clone();
         let service = service_fn(move |request: Request<Incoming>| {
-            let (router, counted) = (router.clone(), counted.begin());
+            let (answered, counted) = (answer(with_host(request.map(Body::new))), counted.begin());
             async move {
-                let answer = router.oneshot(with_host(request)).await;
+                let response = answered.await;
                 drop(counted);
-                answer
+                Ok::<_, Infallible>(response)
             }
         });
         let mut connection = pin!(self.http2.serve_connection(TokioIo::new(stream), service));
@@ -155,7 +165,7 @@ impl Server {
 }
 
 /// The signature covers the header `Host`, which HTTP/2 sends as the request's authority.
-fn with_host(mut request: Request<Incoming>) -> Request<Incoming> {
+fn with_host(mut request: Request<Body>) -> Request<Body> {
     let authority = request.uri().authority().map(|authority| HeaderValue::try_from(authority.as_str()));
     if let Some(Ok(host)) = authority
         && request.version() == Version::HTTP_2
@@ -205,7 +215,6 @@ impl Drop for Begun {
 mod tests {
     use std::time::Instant;
 
-    use axum::routing::get;
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::TcpStream,
@@ -220,8 +229,9 @@ mod tests {
     async fn served(limits: Limits) -> (std::net::SocketAddr, CancellationToken) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, stopped) = (listener.local_addr().unwrap(), CancellationToken::new());
-        let (router, until) = (Router::new().route("/", get(|| async { "here" })), stopped.clone());
-        tokio::spawn(async move { serve(listener, router, None, &limits, until).await });
+        let until = stopped.clone();
+        let answer = |_: Request<Body>| async { Response::new(Body::from("here")) };
+        tokio::spawn(async move { serve(listener, answer, None, &limits, until).await });
         (address, stopped)
     }
 
@@ -298,11 +308,12 @@ mod tests {
                 let https = Live::load(https).unwrap();
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 let (address, stopped) = (listener.local_addr().unwrap(), CancellationToken::new());
-                let answer = |headers: axum::http::HeaderMap| async move {
-                    headers.get("host").map(|host| host.to_str().unwrap().to_owned()).unwrap_or_default()
+                let answer = |request: Request<Body>| async move {
+                    let host = request.headers().get("host").map(|host| host.to_str().unwrap().to_owned());
+                    Response::new(Body::from(host.unwrap_or_default()))
                 };
-                let (router, until) = (Router::new().route("/", get(answer)), stopped.clone());
-                tokio::spawn(async move { serve(listener, router, Some(https), &limits, until).await });
+                let until = stopped.clone();
+                tokio::spawn(async move { serve(listener, answer, Some(https), &limits, until).await });
                 Self { address, stopped, folder }
             }
 

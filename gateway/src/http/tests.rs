@@ -4,14 +4,14 @@
 use std::{os::unix::fs::PermissionsExt, sync::Arc};
 
 use axum::{
-    Router,
     body::{Body, to_bytes},
-    http::{HeaderMap, Method, Request},
+    http::{HeaderMap, Method, Request, Response},
 };
 use serde_json::Value;
 use tempfile::TempDir;
 use tower::ServiceExt;
 
+use super::{Services, dispatch};
 use crate::{app::Gateway, auth::Credentials, config::Config};
 
 const BODY_BYTES_MAX: usize = 1 << 20;
@@ -32,14 +32,14 @@ impl Answer {
     }
 }
 
-fn router(folder: &TempDir) -> Router {
+fn services(folder: &TempDir) -> Arc<Services> {
     let credentials = folder.path().join("credentials.toml");
     let text = "[[credential]]\naccess_key = \"AK\"\nsecret_key = \"SK\"\ntoken = \"TK\"\nuid = 7\n";
     std::fs::write(&credentials, text).unwrap();
     std::fs::set_permissions(&credentials, std::fs::Permissions::from_mode(0o600)).unwrap();
     let config = config(folder);
     let credentials = Arc::new(Credentials::read(&config.credentials_file).unwrap());
-    super::router(&config, Arc::new(Gateway::new(&config).unwrap()), credentials).unwrap()
+    Arc::new(Services::new(&config, Arc::new(Gateway::new(&config).unwrap()), credentials).unwrap())
 }
 
 fn config(folder: &TempDir) -> Config {
@@ -53,13 +53,17 @@ fn config(folder: &TempDir) -> Config {
     .unwrap()
 }
 
-async fn ask(router: &Router, method: Method, target: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+async fn ask(services: &Arc<Services>, method: Method, target: &str, headers: &[(&str, &str)], body: &str) -> Answer {
     let mut request = Request::builder().method(method).uri(target).header("host", "localhost");
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
     let request = request.body(Body::from(body.to_owned())).unwrap();
-    let (parts, body) = router.clone().oneshot(request).await.unwrap().into_parts();
+    read(dispatch(services.clone(), request).await).await
+}
+
+async fn read(response: Response<Body>) -> Answer {
+    let (parts, body) = response.into_parts();
     let bytes = to_bytes(body, BODY_BYTES_MAX).await.unwrap();
     Answer { status: parts.status.as_u16(), headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
 }
@@ -69,22 +73,22 @@ const TOKEN: (&str, &str) = ("authorization", "Bearer TK");
 #[tokio::test]
 async fn native_calls_need_a_token_and_a_route() {
     let folder = TempDir::new().unwrap();
-    let router = router(&folder);
+    let services = services(&folder);
     for headers in [&[][..], &[("authorization", "Bearer guess")], &[("authorization", "Basic TK")]] {
-        let answer = ask(&router, Method::GET, "/v1/ns", headers, "").await;
+        let answer = ask(&services, Method::GET, "/v1/ns", headers, "").await;
         assert_eq!(answer.problem(), (401, "unauthenticated".to_owned()));
         assert_eq!(answer.headers["www-authenticate"], "Bearer");
     }
-    let answer = ask(&router, Method::GET, "/v1/surprise", &[TOKEN], "").await;
+    let answer = ask(&services, Method::GET, "/v1/surprise", &[TOKEN], "").await;
     assert_eq!(answer.problem(), (404, "not_found".to_owned()));
-    let answer = ask(&router, Method::POST, "/v1/ns", &[TOKEN], "").await;
+    let answer = ask(&services, Method::POST, "/v1/ns", &[TOKEN], "").await;
     assert_eq!(answer.problem(), (501, "not_implemented".to_owned()));
 }
 
 #[tokio::test]
 async fn bad_paths_reach_validation_as_they_were_sent() {
     let folder = TempDir::new().unwrap();
-    let router = router(&folder);
+    let services = services(&folder);
     let long = "n".repeat(256);
     let deep = "d/".repeat(129);
     for (path, code) in [
@@ -103,7 +107,7 @@ async fn bad_paths_reach_validation_as_they_were_sent() {
         for (method, kind) in
             [(Method::PUT, "dirs"), (Method::DELETE, "dirs"), (Method::GET, "entries"), (Method::GET, "list")]
         {
-            let answer = ask(&router, method.clone(), &format!("/v1/ns/bucket/{kind}/{path}"), &[TOKEN], "").await;
+            let answer = ask(&services, method.clone(), &format!("/v1/ns/bucket/{kind}/{path}"), &[TOKEN], "").await;
             assert_eq!(answer.problem(), (400, code.to_owned()), "{method} {kind} {path}");
         }
     }
@@ -112,7 +116,7 @@ async fn bad_paths_reach_validation_as_they_were_sent() {
 #[tokio::test]
 async fn bad_parameters_and_bodies_are_refused() {
     let folder = TempDir::new().unwrap();
-    let router = router(&folder);
+    let services = services(&folder);
     for (method, target, body) in [
         (Method::GET, "/v1/ns/bucket/list/?limit=0", ""),
         (Method::GET, "/v1/ns/bucket/list/?limit=1001", ""),
@@ -129,12 +133,12 @@ async fn bad_parameters_and_bodies_are_refused() {
         (Method::PATCH, "/v1/ns/bucket/entries/a", "{\"mode\": \"7777\"}"),
         (Method::PATCH, "/v1/ns/bucket/entries/a", "{\"user_metadata\": {\":cache-control\": \"x\"}}"),
     ] {
-        let answer = ask(&router, method, target, &[TOKEN], body).await;
+        let answer = ask(&services, method, target, &[TOKEN], body).await;
         assert_eq!(answer.problem(), (400, "invalid_argument".to_owned()), "{target} {body}");
     }
-    let answer = ask(&router, Method::PUT, "/v1/ns/bucket/dirs/a", &[TOKEN, ("idempotency-key", "1")], "").await;
+    let answer = ask(&services, Method::PUT, "/v1/ns/bucket/dirs/a", &[TOKEN, ("idempotency-key", "1")], "").await;
     assert_eq!(answer.problem(), (400, "invalid_argument".to_owned()));
-    let answer = ask(&router, Method::PUT, "/v1/ns/metrics", &[TOKEN], "").await;
+    let answer = ask(&services, Method::PUT, "/v1/ns/metrics", &[TOKEN], "").await;
     assert_eq!(answer.problem(), (400, "invalid_namespace_name".to_owned()));
 }
 
@@ -142,16 +146,19 @@ async fn bad_parameters_and_bodies_are_refused() {
 async fn a_service_without_its_database_says_so() {
     let folder = TempDir::new().unwrap();
     let probes = super::probes::router(Arc::new(Gateway::new(&config(&folder)).unwrap()));
-    assert_eq!(ask(&probes, Method::GET, "/livez", &[], "").await.status, 200);
-    assert_eq!(ask(&probes, Method::POST, "/livez", &[], "").await.status, 405);
-    let answer = ask(&probes, Method::GET, "/readyz", &[], "").await;
-    assert_eq!(answer.status, 503);
-    let router = router(&folder);
+    let probe = async |method: Method, target: &str| {
+        let request = Request::builder().method(method).uri(target).body(Body::empty()).unwrap();
+        read(probes.clone().oneshot(request).await.unwrap()).await
+    };
+    assert_eq!(probe(Method::GET, "/livez").await.status, 200);
+    assert_eq!(probe(Method::POST, "/livez").await.status, 405);
+    assert_eq!(probe(Method::GET, "/readyz").await.status, 503);
+    let services = services(&folder);
     // Where users ask, they are buckets' names.
     for probe in ["/livez", "/readyz", "/metrics"] {
-        assert_eq!(ask(&router, Method::GET, probe, &[], "").await.status, 403, "{probe}");
+        assert_eq!(ask(&services, Method::GET, probe, &[], "").await.status, 403, "{probe}");
     }
-    let answer = ask(&router, Method::GET, "/v1/ns", &[TOKEN], "").await;
+    let answer = ask(&services, Method::GET, "/v1/ns", &[TOKEN], "").await;
     assert_eq!(answer.problem(), (503, "database_unavailable".to_owned()));
     assert_eq!(answer.headers["retry-after"], "1");
 }
@@ -159,7 +166,7 @@ async fn a_service_without_its_database_says_so() {
 #[tokio::test]
 async fn s3_refuses_unsigned_requests_in_its_own_form() {
     let folder = TempDir::new().unwrap();
-    let router = router(&folder);
+    let services = services(&folder);
     for (method, target) in [
         (Method::GET, "/"),
         (Method::GET, "/bucket/key"),
@@ -167,12 +174,12 @@ async fn s3_refuses_unsigned_requests_in_its_own_form() {
         (Method::PUT, "/bucket/key?renameObject"),
         (Method::DELETE, "/bucket"),
     ] {
-        let answer = ask(&router, method, target, &[], "").await;
+        let answer = ask(&services, method, target, &[], "").await;
         assert_eq!(answer.status, 403, "{target}");
         assert!(answer.text.contains("<Code>AccessDenied</Code>"), "{}", answer.text);
         assert!(answer.headers.contains_key("x-amz-request-id"));
     }
-    let answer = ask(&router, Method::HEAD, "/bucket/key", &[], "").await;
+    let answer = ask(&services, Method::HEAD, "/bucket/key", &[], "").await;
     assert_eq!((answer.status, answer.text.as_str()), (403, ""));
-    assert_eq!(ask(&router, Method::GET, "/bucket/%ff", &[], "").await.status, 400);
+    assert_eq!(ask(&services, Method::GET, "/bucket/%ff", &[], "").await.status, 400);
 }

@@ -17,6 +17,7 @@ use std::{
 
 use mantle_telemetry::step;
 use mantle_types::{Error, ErrorCode, Result};
+use metrics::Gauge;
 use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot},
@@ -93,6 +94,7 @@ struct Waiting<R: BatchRead> {
 /// The waiting reads, shared by the callers and the task.
 struct Pending<R: BatchRead> {
     waiting: Mutex<Waiting<R>>,
+    waiting_calls: Gauge,
     together_max: usize,
     /// There is a read, or there are enough to fill a statement.
     arrived: Notify,
@@ -108,14 +110,18 @@ impl<R: BatchRead> CoalescedReads<R> {
     /// Starts a task, which ends with this. Must be called within a tokio runtime.
     pub fn new(batch_read: R, bounds: Bounds) -> Self {
         let waiting = Waiting { order: VecDeque::new(), callers: HashMap::new(), count: 0, size: 0 };
-        let together_max = bounds.together_max;
-        let pending = Arc::new(Pending { waiting: Mutex::new(waiting), together_max, arrived: Notify::new() });
+        let pending = Arc::new(Pending {
+            waiting: Mutex::new(waiting),
+            waiting_calls: waiting_calls(R::NAME),
+            together_max: bounds.together_max,
+            arrived: Notify::new(),
+        });
         let task = AbortOnDropHandle::new(tokio::spawn(run(Arc::new(batch_read), bounds, pending.clone())));
         // Prometheus sees the series from the start.
         for name in [SHARED, REFUSED] {
             metrics::counter!(name, "statement" => R::NAME).absolute(0);
         }
-        drop((waiting_calls(R::NAME), batch_elements(R::NAME)));
+        drop(batch_elements(R::NAME));
         Self { pending, bounds, _task: task }
     }
 
@@ -148,7 +154,7 @@ impl<R: BatchRead> Pending<R> {
             return false;
         }
         waiting.count += 1;
-        waiting_calls(R::NAME).set(waiting.count as f64);
+        self.waiting_calls.set(waiting.count as f64);
         let waiting = &mut *waiting;
         match waiting.callers.entry(key) {
             Entry::Occupied(mut callers) => {
@@ -195,7 +201,7 @@ impl<R: BatchRead> Pending<R> {
                 batch.callers.push(callers);
             }
         }
-        waiting_calls(R::NAME).set(waiting.count as f64);
+        self.waiting_calls.set(waiting.count as f64);
         batch
     }
 }

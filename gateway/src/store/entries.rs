@@ -3,7 +3,7 @@
 //! a row.
 //!
 //! Invariant (P40): no read waits for one that the node cannot answer at once. The node refuses that one (`wrong_node`: its
-//! shard has moved, or is locked), and it is sent alone, after the shard map was read again.
+//! shard has moved, or is locked), or leaves it, and it is sent alone, after the shard map was read again.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,6 +15,7 @@ use super::{
     coalesced_reads::{BatchRead, Bounds, CoalescedReads, Failure},
     database::{Database, Param, count_retries},
     nodes::Nodes,
+    packed,
     reads_by_node::{ReadsByNode, send},
     record::{Fields, Record, by_number},
     rows::{self, Entry},
@@ -55,8 +56,21 @@ impl BatchRead for ReadLocal {
         let names: Vec<&str> = places().map(|(_, name)| name.as_str()).collect();
         let params: [Param<'_>; 3] = [(&ns, Type::INT8_ARRAY), (&pids, Type::INT8_ARRAY), (&names, Type::TEXT_ARRAY)];
         let rows = send(&self.0, &sql::STAT_LOCAL, &params, keys.len()).await?;
-        let mut entries = by_place(&rows, names.len()).into_iter();
+        let mut entries = by_number(&rows, names.len(), local).into_iter();
         Ok(keys.iter().map(|key| first(entries.by_ref().take(key.names.len()))).collect())
+    }
+}
+
+/// A row of `mantle.stat_local`: the element's number, its code, and its entry.
+fn local(row: &Record<'_>) -> Result<Option<Entry>> {
+    match rows::code_of_state(row.field(1)?)? {
+        None => {
+            // One that has neither is left, as one of another node.
+            let packed: &[u8] = row.field::<Option<_>>(2)?.ok_or(ErrorCode::WrongNode)?;
+            packed::entry(packed).map(Some)
+        }
+        Some(ErrorCode::NotFound) => Ok(None),
+        Some(code) => Err(code.into()),
     }
 }
 
@@ -71,7 +85,7 @@ fn first(answers: impl Iterator<Item = Result<Option<Entry>>>) -> Result<Option<
     found
 }
 
-/// The answers of `mantle.stat` and `mantle.stat_local`.
+/// The answers of `mantle.stat`.
 pub fn by_place(rows: &[Row], places: usize) -> Vec<Result<Option<Entry>>> {
     by_number(rows, places, entry)
 }

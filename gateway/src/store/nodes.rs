@@ -29,7 +29,6 @@ const MAP_AGE_MAX: Duration = Duration::from_secs(10);
 /// How old it must be to be read again because a node failed: the node's standby may have taken over.
 const MAP_AGE_MIN: Duration = Duration::from_millis(500);
 
-#[derive(Clone)]
 pub struct Node {
     pub address: Address,
     pub database: Database,
@@ -46,11 +45,11 @@ pub struct Nodes {
     application_name: String,
     waits: Waits,
     /// The configured node.
-    pub main: Node,
+    pub main: Arc<Node>,
     known: RwLock<Option<Arc<Known>>>,
     /// Held while the map is read, so that one caller reads it.
     reading: tokio::sync::Mutex<()>,
-    others: Mutex<HashMap<Address, Node>>,
+    others: Mutex<HashMap<Address, Arc<Node>>>,
     /// Since the map was read, a node that has directories did not answer as a primary.
     suspect: Arc<AtomicBool>,
 }
@@ -66,7 +65,7 @@ impl Nodes {
         let address = Address { host: config.host.clone(), port: config.port };
         let database = Database::new(config, &tls, (application_name, true), waits, Arc::default())?;
         Ok(Self {
-            main: Node { address, database },
+            main: Arc::new(Node { address, database }),
             config: config.clone(),
             tls,
             application_name: application_name.to_owned(),
@@ -84,14 +83,14 @@ impl Nodes {
     }
 
     /// All nodes that have directories, except the configured one.
-    pub async fn others(&self) -> Result<Vec<Node>> {
+    pub async fn others(&self) -> Result<Vec<Arc<Node>>> {
         let known = self.current().await?;
         let others = known.shards.nodes().into_iter().filter(|address| **address != self.main.address);
         others.map(|address| self.node(address)).collect()
     }
 
     /// The configured node, then the others.
-    pub async fn all(&self) -> Result<Vec<Node>> {
+    pub async fn all(&self) -> Result<Vec<Arc<Node>>> {
         let mut all = vec![self.main.clone()];
         all.extend(self.others().await?);
         Ok(all)
@@ -114,7 +113,7 @@ impl Nodes {
     }
 
     /// The node that has a partition.
-    pub async fn of(&self, pid: PartitionId) -> Result<Node> {
+    pub async fn of(&self, pid: PartitionId) -> Result<Arc<Node>> {
         match self.current().await?.shards.node_of(pid) {
             None => Ok(self.main.clone()),
             Some(address) => self.node(address),
@@ -172,7 +171,7 @@ impl Nodes {
         Ok(known)
     }
 
-    fn node(&self, address: &Address) -> Result<Node> {
+    fn node(&self, address: &Address) -> Result<Arc<Node>> {
         if *address == self.main.address {
             return Ok(self.main.clone());
         }
@@ -187,7 +186,7 @@ impl Nodes {
             tracing::error!(host = address.host, port = address.port, %cause, "no pool for a node");
             ErrorCode::Internal
         })?;
-        let node = Node { address: address.clone(), database };
+        let node = Arc::new(Node { address: address.clone(), database });
         others.insert(address.clone(), node.clone());
         Ok(node)
     }

@@ -1,5 +1,5 @@
-//! Entries of a page in one value: rows of PostgreSQL's binary COPY format, which `mantle.list_local` writes. A row of its
-//! own for each entry would take the gateway longer than what is in it.
+//! Entries in one value: rows of PostgreSQL's binary COPY format, which `mantle.list_local` and `mantle.stat_local` write. A
+//! row of its own for each entry would take the gateway longer than what is in it.
 //!
 //! Format: for each entry the number of its columns (16 bits); for each of these its length (32 bits, -1: NULL) and its
 //! bytes in PostgreSQL's binary format. The columns are those that `mantle.list` answers.
@@ -55,6 +55,12 @@ pub fn entries(mut page: &[u8]) -> Result<Vec<Entry>> {
         entries.push(Entry::read(&columns, 0)?);
     }
     Ok(entries)
+}
+
+/// The only entry of a value.
+pub fn entry(value: &[u8]) -> Result<Entry> {
+    let mut entries = entries(value)?;
+    entries.pop().filter(|_| entries.is_empty()).ok_or_else(|| unreadable("it has another number of entries"))
 }
 
 /// The columns of the next entry; `None` if the page ends early, or the entry has another number of columns.
@@ -123,6 +129,16 @@ mod tests {
         assert_eq!((directory.name.as_str(), directory.explicit, directory.size), ("d/", true, 0));
         assert_eq!((directory.etag.as_deref(), directory.user_metadata()), (None, None));
         assert!(entries(&[]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_value_has_one_entry() {
+        let page = page();
+        let second = page.len() - (2 + COLUMNS * 4 + 2 + 8 + 1);
+        assert_eq!(entry(&page[..second]).unwrap().name, "é");
+        for other in [&page[..], &[]] {
+            assert!(entry(other).is_err(), "{}", other.len());
+        }
     }
 
     #[test]

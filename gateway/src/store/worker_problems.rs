@@ -1,7 +1,7 @@
 //! Asks every node now and then what is wrong with its background worker, for metrics and log. Without the worker
 //! everything still answers, and slows down: delta records, old request ids and removed trees stay.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use mantle_types::Result;
@@ -34,7 +34,7 @@ impl Store {
     }
 }
 
-async fn answers(nodes: &[Node]) -> Known {
+async fn answers(nodes: &[Arc<Node>]) -> Known {
     let answers = join_all(nodes.iter().map(|node| timeout(NODE_TIMEOUT, problems(node)))).await;
     answers.into_iter().filter_map(|answer| answer.ok()?.ok()).collect()
 }

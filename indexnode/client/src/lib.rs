@@ -64,8 +64,8 @@ pub const RESOLVE_QUERIES_MAX: usize = 1024;
 /// Default time limit of a lookup over all replicas; see [`IndexClient::with_resolve_timeout`].
 pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// So many paths that wait at a replica count as none. They are a batch, or two, that the leader answers in less time than
-/// another replica takes to ask it.
-const WAITING_FEW: usize = 16;
+/// another replica takes to ask it: a path takes it about a microsecond, and the question 40.
+const WAITING_FEW: usize = 64;
 /// Shortest time limit of an attempt at one replica.
 const ATTEMPT_TIMEOUT_MIN: Duration = Duration::from_millis(250);
 /// Time limit of a call to the leader that has none of its own.

@@ -213,8 +213,9 @@ impl S3Operations {
         headers: &HeaderMap,
         style: Option<&Style>,
     ) -> mantle_types::Result<()> {
-        match operation::bucket(uri, style) {
-            Some(bucket) => self.check_owner_of(caller, &bucket, headers.get(EXPECTED_OWNER)).await,
+        let expected = headers.get(EXPECTED_OWNER);
+        match expected.and_then(|_| operation::bucket(uri, style)) {
+            Some(bucket) => self.check_owner_of(caller, &bucket, expected).await,
             None => Ok(()),
         }
     }

@@ -193,30 +193,34 @@ const NOT_OFFERED: &[(&str, &str)] = &[
     ("website", "websites are"),
 ];
 
-/// Bucket and key of a path, which is still encoded. `s3s` decodes the path before it splits it: an encoded slash divides
-/// bucket and key as any other.
-fn split(path: &str, in_host: bool) -> (String, Option<String>) {
-    let decoded = percent_encoding::percent_decode_str(path).decode_utf8_lossy();
-    let rest = decoded.strip_prefix('/').unwrap_or(&decoded);
-    let (bucket, key) = if in_host { ("", rest) } else { rest.split_once('/').unwrap_or((rest, "")) };
-    (bucket.to_owned(), (!key.is_empty()).then(|| key.to_owned()))
+/// The path as `s3s` decodes it before it splits it: an encoded slash divides bucket and key as any other.
+fn decoded(path: &str) -> Cow<'_, str> {
+    percent_encoding::percent_decode_str(path).decode_utf8_lossy()
 }
 
-/// The level of a path. `in_host`: the host's name has the bucket.
+/// Bucket and key of a decoded path; each is empty if the path has none.
+fn split(decoded: &str, in_host: bool) -> (&str, &str) {
+    let rest = decoded.strip_prefix('/').unwrap_or(decoded);
+    if in_host { ("", rest) } else { rest.split_once('/').unwrap_or((rest, "")) }
+}
+
+/// The level of a path, which is still encoded. `in_host`: the host's name has the bucket.
 pub(super) fn level(path: &str, in_host: bool) -> Level {
-    match split(path, in_host) {
-        (_, Some(_)) => Level::Object,
-        (bucket, None) if bucket.is_empty() && !in_host => Level::Service,
-        (_, None) => Level::Bucket,
+    match split(&decoded(path), in_host) {
+        ("", "") if !in_host => Level::Service,
+        (_, "") => Level::Bucket,
+        _ => Level::Object,
     }
 }
 
 /// Bucket and key of a request; the bucket is empty if it is about the service.
 pub(super) fn target(uri: &Uri, style: Option<&Style>) -> (String, Option<String>) {
-    match style {
-        Some(Style::Virtual(bucket)) => (bucket.clone(), split(uri.path(), true).1),
-        _ => split(uri.path(), false),
-    }
+    let path = decoded(uri.path());
+    let (bucket, key) = match style {
+        Some(Style::Virtual(bucket)) => (bucket.as_str(), split(&path, true).1),
+        _ => split(&path, false),
+    };
+    (bucket.to_owned(), (!key.is_empty()).then(|| key.to_owned()))
 }
 
 /// The bucket of a request; `None` if it is about the service.
