@@ -1,7 +1,7 @@
 //! `mantle.list_local`: pages of several directories that are on this node, each in one value.
 //!
-//! Invariant (P40): no page delays another. One that cannot be read at once is left, and the gateway reads it alone, by
-//! `mantle.list` or `mantle.list_filled`. So this function needs no fallback.
+//! Invariant (P40): no page delays another. A page that cannot be read at once is left out, and the gateway reads it
+//! alone, by `mantle.list` or `mantle.list_filled`. So this function needs no fallback.
 
 use std::ops::ControlFlow;
 

@@ -1,8 +1,8 @@
 //! The fence of segments of volumes (P59): a row may name new bytes only under the epoch that this node admits for their segment.
 //!
-//! Who names new bytes latches their segments shared, in a statement of its own, and then checks (P7). Who admits a new epoch
-//! latches them exclusively (`sql/verbs/admit_segments.sql`). The table is an ordinary one, also on Citus: each node has its own
-//! rows, so the check asks nobody else.
+//! A verb that stores a locator of new bytes latches their segments shared, in a statement of its own, and then checks
+//! (P7). The admission of a new epoch latches them exclusively (`sql/verbs/admit_segments.sql`). The table of
+//! admissions is an ordinary one, also on Citus: each node has its own rows, so the check asks no other node.
 
 use std::collections::HashMap;
 
