@@ -1,6 +1,6 @@
-//! The sizes of keys that may be made in a namespace, as its row in PostgreSQL has them. A rename of a directory trusts them
-//! (P55), so they are raised before a larger key is made. They rise in a few steps: each namespace
-//! is written at most a handful of times, and most never.
+//! Upper bounds for the sizes of a namespace's keys, which are in its row in PostgreSQL. A rename of a directory relies
+//! on them (P55), so they are raised before a larger key is made. They rise in a few large steps, so each namespace's
+//! row is written only a few times, and most are never written.
 
 use std::collections::HashMap;
 

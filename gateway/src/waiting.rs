@@ -1,9 +1,10 @@
-//! How long a request is waited for. A lock that somebody holds, a pooler that is paused or frozen, or a server that does
-//! not answer would hold a call as long as it lasts. So the gateway answers after `limits.answer_wait_ms` at the latest.
-//! The change that it may have sent goes on (P18); the answer says whether there is one.
+//! How long the gateway waits for the parts of a request. A lock that somebody holds, a pooler that is paused or
+//! frozen, or a server that does not answer could delay a call without a bound. So the gateway answers after
+//! `limits.answer_wait_ms` at the latest. A change that it has sent is still carried out (P18); the answer says whether
+//! there is one.
 //!
-//! The time counts while the gateway waits for PostgreSQL and the index. It stands still while a body arrives, and while
-//! bytes are stored or read: those have bounds of their own.
+//! The time counts while the gateway waits for PostgreSQL and the index. It does not count while a body arrives, or
+//! while bytes are stored or read: these have bounds of their own.
 
 use std::{
     sync::{

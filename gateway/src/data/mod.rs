@@ -1,6 +1,6 @@
 //! The objects' bytes. There are several kinds of stores; a locator says which one has the bytes, and the configuration says
 //! which one takes new ones. Invariant: bytes are durable before metadata names them, and are removed only when no metadata names
-//! them any more. A locator is used once, so bytes are never overwritten.
+//! them any more. A locator is never used again, so bytes are never overwritten.
 //!
 //! - `files`: a local folder, one file an object
 //! - `bucket`: a bucket of another object store

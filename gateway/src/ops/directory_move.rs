@@ -1,8 +1,8 @@
 //! Moves a directory: to another path (rename), or into the trash, where no path leads (remove_tree). The index's
 //! leader resolves the paths and locks the source, one transaction moves the entry, and the change's arrival in the
 //! index ends the call. The cost does not depend on the entries below the directory, unless their keys may become too large
-//! (`growth.rs`). Invariant: a lock is released here only when the transaction is known not to have committed; otherwise the
-//! leader resolves the lock.
+//! (`growth.rs`). Invariant: this module releases a lock only when the transaction is known not to have committed;
+//! otherwise the leader releases it.
 
 use mantle_index_client::RenameRequest;
 use mantle_types::{

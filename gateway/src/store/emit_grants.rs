@@ -1,5 +1,6 @@
 //! Finds the roles that may call `pg_logical_emit_message`, and so forge the change stream (P6). A restore, a new node
-//! or an administrator may grant it, so the gateway asks every node now and then, and is not ready while a role may.
+//! or an administrator may grant it, so the gateway asks every node regularly, and is not ready while such a role
+//! exists.
 
 use std::{collections::BTreeMap, time::Duration};
 

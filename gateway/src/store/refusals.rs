@@ -1,6 +1,6 @@
-//! Asks every node whether it refuses the gateway's mutations: for a setting of the database or of the gateway's role, or
-//! because a session began while there was one, or kept a SET of another client of its pooler. Lookups go on meanwhile,
-//! so the gateway says that it is not ready.
+//! Asks every node whether it refuses the gateway's mutations. The reason may be a setting of the database or of the
+//! gateway's role. It may also be a session that began while there was such a setting, or that kept a SET of another
+//! client of its pooler. Lookups still succeed then, so the gateway reports that it is not ready.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Every SQL string of the gateway's process; the command line has `bin/mantle/sql.rs`. Each call is one statement,
 //! nearly always of one function. So it is its own transaction in one round trip, without BEGIN and COMMIT. Invariant
 //! (P45): a standby answers none of them. It refuses writes (25006), and reads ask for the end of its WAL (55000). All
-//! functions, operators and types name their schema: the search_path may be anybody's. (IN, LIKE, BETWEEN, CASE x WHEN and
-//! IS DISTINCT FROM hide an operator.)
+//! functions, operators and types name their schema, because the search_path may have any value. (IN, LIKE, BETWEEN,
+//! CASE x WHEN and IS DISTINCT FROM hide an operator.)
 
 use mantle_types::verbs;
 

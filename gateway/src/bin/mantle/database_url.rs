@@ -1,5 +1,5 @@
-//! Where the database is: a URL as libpq takes it, with its parameters for TLS, and libpq's password file. So the same
-//! variables (`DATABASE_URL`, `PGPASSFILE`) serve psql and this program, and no password stands on a command line.
+//! Where the database is: a URL as libpq takes it, with its parameters for TLS, and libpq's password file. So psql and
+//! this program use the same variables (`DATABASE_URL`, `PGPASSFILE`), and no command line has a password.
 
 use std::{env, fs, path::Path, str::FromStr};
 

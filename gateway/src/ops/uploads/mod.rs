@@ -1,5 +1,5 @@
-//! Multipart uploads. An upload is a row under its own id, its parts are bytes that are stored already, and completing it
-//! copies none: the object's row names the upload as its manifest (P53). Any gateway continues any upload.
+//! Multipart uploads. An upload is a row under its own id. Its parts are bytes that are already stored, and completing
+//! it copies no bytes: the object's row names the upload as its manifest (P53). Any gateway can continue any upload.
 
 mod complete;
 mod list;
