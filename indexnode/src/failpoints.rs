@@ -1,5 +1,5 @@
-//! Failpoints: the protections that the simulation and `make chaos-proof` can switch off, one at a time, to prove that the
-//! tests notice. And what the simulation needs to have replicas of an older release beside this one ([`newest_rule`]).
+//! Failpoints: the protections that the simulation and `make chaos-proof` can switch off, one at a time, to prove that
+//! the tests notice it. Also lets the simulation run replicas of an older release beside this one ([`newest_rule`]).
 //!
 //! Only builds with the feature `failpoints` have them. In other builds [`is_hit`] is `false` at compile time.
 

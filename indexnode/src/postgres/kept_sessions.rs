@@ -1,7 +1,8 @@
 //! Sessions that are kept for a moment, because the same statement is likely to be needed again soon.
 //!
-//! Opening a session costs PostgreSQL a process and both sides a TLS handshake: a third of a second on a busy machine. A rename
-//! that failed keeps its lock that long, since its abort record is written first, and every rename that meets the lock waits.
+//! Opening a session costs PostgreSQL a process and both sides a TLS handshake: a third of a second on a busy machine.
+//! For that time a failed rename would keep its lock, because its abort record is written first, and every rename that
+//! meets the lock would wait.
 
 use std::{
     sync::{Arc, Weak},

@@ -1,6 +1,6 @@
 //! The traits through which the IndexNode uses PostgreSQL. The simulation implements them for a model.
 //!
-//! Invariant: everything that the index reads from PostgreSQL, or that decides about it, comes through these traits. Errors
+//! Invariant: everything that the index reads from PostgreSQL, or that affects it, comes through these traits. Errors
 //! are for the log; no code distinguishes them.
 
 use std::{sync::Arc, time::Duration};

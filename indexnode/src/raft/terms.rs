@@ -1,7 +1,7 @@
 //! Bounds the terms that other replicas name, in their messages and in their answers.
 //!
-//! A replica takes the highest term that it hears of. Elections raise terms one by one, so a term far ahead is forged or broken.
-//! After the highest number no election could follow: the group would stop for good.
+//! A replica adopts the highest term that it receives. Elections raise terms one by one, so a term far ahead is forged
+//! or damaged. After the highest possible number no election could follow: the group would stop permanently.
 
 use std::sync::{
     Arc,

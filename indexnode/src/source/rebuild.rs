@@ -1,11 +1,13 @@
-//! Rebuilds the index from PostgreSQL, beside the index that serves: epoch, slots, positions, copy, in this order (P36). The
-//! epoch comes first, so that renames prepared under the locks about to be lost can no longer commit.
+//! Rebuilds the index from PostgreSQL, beside the index that serves: epoch, slots, positions, copy, in this order
+//! (P36). The epoch comes first, because the rebuild loses the locks: renames that were prepared under them can then no
+//! longer commit.
 //!
-//! The old cluster of a group that was founded again may live on, cut off from PostgreSQL, and gateways still ask it under the
-//! old epoch. So nothing is served or acknowledged before their leases have ended (P5).
+//! When a group is founded again, its old Raft cluster may still run, cut off from PostgreSQL, and gateways may still
+//! ask it under the old epoch. So nothing is served or acknowledged before their leases have ended (P5).
 //!
-//! A snapshot may show commits that still wait for the standby: those under way when the slot became consistent, or when the
-//! server restarted. So the copy is swapped in only when the standbys have flushed what it may show (P5).
+//! A snapshot may show commits that still wait for the standby: those that were in progress when the slot became
+//! consistent, or when the server restarted. So the copy replaces the old index only when the standbys have flushed
+//! everything that it may show (P5).
 
 use std::{
     pin::pin,

@@ -1,5 +1,5 @@
-//! Named limits, unit last. Relations between them are asserted at compile time. SQL names them too: `{KEY_BYTES_MAX}` in
-//! `sql/` becomes the number when the extension is built.
+//! Named limits, unit last. Relations between them are asserted at compile time. SQL uses the same names:
+//! `{KEY_BYTES_MAX}` in `sql/` becomes the number when the extension is built.
 
 macro_rules! limits {
     ($($(#[$doc:meta])+ $name:ident: $type:ty = $value:expr;)+) => {
