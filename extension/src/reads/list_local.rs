@@ -29,10 +29,10 @@ const ORD: usize = 0;
 const CODE: usize = 1;
 const PAGE: usize = 2;
 
-/// Most entries of the PostgreSQL index whose rows nobody sees any more that a page may pass. It takes a page of a
-/// thousand entries twice the time.
+/// A page may pass at most this many entries of the PostgreSQL index whose rows are dead. To pass that many doubles the
+/// time of a page of a thousand entries.
 const UNSEEN_MAX: usize = 1000;
-/// Most bytes of all pages. Pages that come after are left.
+/// Most bytes of all pages. Later pages are left out.
 const BYTES_MAX: usize = 64 << 20;
 
 c_function!(mantle_list_local, pg_finfo_mantle_list_local, |call| {
@@ -40,7 +40,7 @@ c_function!(mantle_list_local, pg_finfo_mantle_list_local, |call| {
     Done::Rows
 });
 
-/// What becomes of an element.
+/// The result for an element.
 enum Read {
     Page(Pack),
     /// It has to be read alone.

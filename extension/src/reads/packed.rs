@@ -11,7 +11,7 @@ use pgrx::{pg_sys, varlena};
 use super::answer::name;
 use crate::postgres::{probe::Columns, row::Value, versions::attributes};
 
-/// What reads answer of an entry, in this order.
+/// The columns of an entry that reads return, in this order.
 const ENTRY: &[&CStr] = &include!(concat!(env!("OUT_DIR"), "/entry.rs"));
 /// The version of the binary form of `jsonb`.
 const JSONB_VERSION: u8 = 1;
