@@ -63,8 +63,8 @@ impl KeySize {
 pub struct KeySizes {
     /// The sizes that are permitted. A namespace that is not here permits at least the first.
     permitted: RwLock<HashMap<NamespaceId, KeySize>>,
-    /// The smallest growth that a row has refused, by the namespace's name. A row never permits more than before; a new namespace
-    /// of an old name does, and then a directory is measured that need not be.
+    /// The smallest growth that a row has refused, by the namespace's name. A row never permits more than before. A new
+    /// namespace with an old name does: then a directory is measured without need.
     refused: RwLock<HashMap<Box<str>, KeySize>>,
 }
 

@@ -73,7 +73,7 @@ enum Place<'a> {
 /// Bytes that are durable but that no metadata names yet.
 #[derive(Clone, Debug)]
 pub struct Stored {
-    /// What metadata keeps of them: a text that begins with the kind of store.
+    /// The locator that metadata keep: a text that begins with the kind of store.
     pub locator: String,
     pub size: u64,
     pub checksums: Checksums,
@@ -157,7 +157,7 @@ impl DataStore {
         }
     }
 
-    /// Removes bytes that certainly no metadata names, and none will. If that fails, the sweeper removes them later.
+    /// Removes bytes that no metadata names now or later. If that fails, the sweeper removes them later.
     pub async fn discard(&self, stored: &Stored) {
         self.delete(&stored.locator).await;
     }

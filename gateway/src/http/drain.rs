@@ -34,7 +34,7 @@ pub struct BodyIdle;
 struct Lent {
     body: Option<Body>,
     idle: Duration,
-    /// Runs while a byte is awaited; the request's own time stands still then.
+    /// Runs while the next byte is awaited; this does not count as the request's time.
     timer: Option<(Pin<Box<Sleep>>, Pause)>,
     waiting: Arc<Waiting>,
     rest: Rest,

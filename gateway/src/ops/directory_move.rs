@@ -46,7 +46,7 @@ enum Outcome {
 #[derive(Clone, Copy)]
 struct Growth {
     added: KeySize,
-    /// The directory of which it is known that no key below it becomes too large.
+    /// The directory that was measured: no key below it becomes too large.
     measured: Option<DirectoryId>,
 }
 
@@ -108,8 +108,9 @@ impl Gateway {
         }
     }
 
-    /// What keys would grow by. Where the namespace's row is known to permit no more, the directory is measured here: a lock
-    /// that has to be released again costs more. A failure says nothing yet, since the caller may lack the permission to know.
+    /// By how much keys would grow. If the namespace's row is known to refuse this, the directory is measured here,
+    /// because a lock that must be released again costs more. A failure is not reported yet, since the caller may lack
+    /// the permission to know.
     async fn growth(&self, change: &DirectoryMove<'_>) -> Option<Growth> {
         let destination = change.destination?;
         let added = KeySize::added(change.source, destination)?;

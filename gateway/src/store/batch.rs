@@ -240,7 +240,7 @@ async fn single<C: Calls>(calls: Arc<C>, permits: Arc<Semaphore>, job: Job<C>, l
     }
 }
 
-/// Sends an element, of which it is noted that it is sent.
+/// Sends an element that has been marked as sent.
 async fn alone<C: Calls>(calls: &C, job: Job<C>, lost: bool) {
     let answer = calls.alone(&job.element, lost).await;
     // An error says that nothing was changed, or that it is not known.

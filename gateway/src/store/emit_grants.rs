@@ -13,7 +13,7 @@ use super::{Store, nodes::Node, rows, sql};
 
 /// How often the nodes are asked.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// How soon they are asked again where that failed.
+/// How soon they are asked again if that failed.
 const RETRY: Duration = Duration::from_secs(1);
 /// A node that does not answer in this time keeps its last answer.
 const NODE_TIMEOUT: Duration = Duration::from_secs(1);

@@ -112,7 +112,7 @@ impl Document {
         }
     }
 
-    /// In whole seconds, as every answer has times.
+    /// In whole seconds, like the times in every answer.
     fn time(&mut self, time: DateTime<Utc>) {
         let parts = [
             (time.year().unsigned_abs(), 4, "-"),
