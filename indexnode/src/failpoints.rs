@@ -66,7 +66,7 @@ failpoints! {
     TrustEveryVoter,
     /// A replica whose folder went back goes on under its id (P48).
     KeepLostLog,
-    /// A term that another replica names may be any number.
+    /// A term from another replica is accepted, whatever its number.
     AnyTerm,
     /// The answers to appends name a term that no election reaches, as the holder of a stolen certificate could.
     AnswerHighestTerm,

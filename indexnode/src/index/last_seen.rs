@@ -23,7 +23,7 @@ pub enum LastSeen {
 }
 
 impl LastSeen {
-    /// The position: nothing behind it, and below the position that is applied, changed a directory.
+    /// A position: no change of a directory lies between it and the applied position.
     pub fn lsn(self) -> Lsn {
         match self {
             Self::Slot(lsn) | Self::Transaction { commit_lsn: lsn, .. } => lsn,

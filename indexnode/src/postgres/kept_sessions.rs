@@ -19,7 +19,7 @@ use super::upstream::{Database, Session};
 const KEPT_MAX: usize = 4;
 /// PostgreSQL's connections are few, and a replica that led has no use for one.
 const KEPT_FOR: Duration = Duration::from_secs(10);
-/// A kept session whose server has gone without a word shows it only by silence.
+/// If the server of a kept session has failed, the only sign is that it does not answer.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// Sessions that nobody uses at the moment.

@@ -51,7 +51,7 @@ pub struct Backlog {
     received: Lsn,
     gate: Lsn,
     entry_bytes_max: usize,
-    /// What the server has to show before it is believed.
+    /// What the server must send before it is trusted.
     retrace: Retrace,
 }
 

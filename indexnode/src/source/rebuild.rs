@@ -42,7 +42,7 @@ const STANDBY_POLL: Duration = Duration::from_millis(20);
 /// How long the creation of a slot waits for one transaction at first, and at most.
 const SLOT_LIMIT_MIN: Duration = Duration::from_secs(15);
 const SLOT_LIMIT_MAX: Duration = Duration::from_secs(480);
-/// How often it is found out who holds it up.
+/// How often the transaction that delays it is looked up.
 const HELD_UP_POLL: Duration = Duration::from_secs(4);
 
 /// `is_diverged`: the served index may have changes that PostgreSQL lost.
@@ -170,9 +170,9 @@ async fn recreate_slot(node: &Node, connection: &mut SourceConnection, name: &st
     create_slot(node, connection).await.with_context(|| format!("source {}", connection.id.0))
 }
 
-/// Creates a slot. PostgreSQL lets that wait for every transaction that is open, of any database, and one may be forgotten. So
-/// the wait is bounded, by more with every attempt, since a long transaction may be none that is forgotten. Log and status tell
-/// meanwhile who holds it up.
+/// Creates a slot. PostgreSQL first waits for every open transaction of any database, and one may be forgotten. So the
+/// wait is bounded. The bound grows with every attempt, since a long transaction need not be a forgotten one. Meanwhile
+/// log and status name the transaction that delays it.
 async fn create_slot(node: &Node, connection: &mut SourceConnection) -> Result<NewSlot> {
     let SourceConnection { id, walsender, session, .. } = connection;
     let attempts = &node.stream.rebuild.slot_attempts;

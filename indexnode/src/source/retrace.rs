@@ -47,7 +47,7 @@ impl Retrace {
         Self { known, from: begins, applied_end, reached_end: applied_end.max(Lsn(reached.0.saturating_add(1))) }
     }
 
-    /// True once the server has shown all that it has to show.
+    /// True once the server has sent everything that it must send.
     pub fn is_over(&self) -> bool {
         self.known.is_empty() && self.from >= self.applied_end
     }
