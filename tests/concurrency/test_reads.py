@@ -1,7 +1,7 @@
 """mantle.stat, mantle.stat_local, mantle.list and mantle.list_filled exist twice: the fast path in Rust, and the
-fallback in SQL for what it cannot read. Both get the same questions about the same random rows, in the same
-transaction, beside changes of others and of its own, on one node and on Citus. The answers must be the same. So must
-the pages of mantle.list_local, to the byte, unless it leaves one.
+fallback in SQL for what it cannot read. Both are called with the same arguments on the same random rows, in the same
+transaction, during changes of other sessions and of its own, on one node and on Citus. The answers must be the same.
+The pages of mantle.list_local must have the same bytes, unless it leaves a page out.
 
 MANTLE_PROPERTY_SEED repeats a run.
 """
