@@ -1,10 +1,10 @@
 //! Renders `sql/` into the one block of SQL that [`sql`](src/sql.rs) installs after everything that Rust declares, and the
 //! list of an entry's columns for Rust.
 //!
-//! The order of the files: by [`ORDER`], and by name within a directory. A placeholder in braces becomes what a table
-//! says: `{not_empty}` the SQLSTATE of an error, `{KEY_BYTES_MAX}` a limit, `{mkdir.parameters}` a list of a batch
-//! verb's arguments (see [`list`]). A placeholder that no table has, and an SQLSTATE written out, fail the build: so no
-//! number, no code and no order of arguments has a second home.
+//! The files are ordered by [`ORDER`], and by name within a directory. A placeholder in braces is replaced by a value
+//! from a table: `{not_empty}` by the SQLSTATE of an error, `{KEY_BYTES_MAX}` by a limit, `{mkdir.parameters}` by a
+//! list of a batch verb's arguments (see [`list`]). An unknown placeholder, or an SQLSTATE that is written out, fails
+//! the build. So each number, code and order of arguments is defined in one place.
 //!
 //! `verbs/distributed.sql` is rendered once for each of [`DISTRIBUTED`]: `{verb}` is the verb's name,
 //! `{verb.parameters}` a list.

@@ -1,6 +1,6 @@
 //! TafDB: Mantle's MetaTable as a PostgreSQL extension.
 //!
-//! `build.rs` renders the SQL objects, which have their homes under `sql/`. Rust has what SQL cannot do, or not as fast.
+//! `build.rs` renders the SQL objects from the files under `sql/`. Rust has what SQL cannot do, or cannot do as fast.
 //! Its modules in order of layers; each imports only from those below it:
 //!
 //! - `sql`: the SQL objects, as `build.rs` renders them;
@@ -9,7 +9,7 @@
 //! - `reads`: fast paths of `stat` and `list`;
 //! - `tree`: walks of directory trees, and the plan of an import;
 //! - `steps`: latches, leases, segments of volumes, counts, names, removals, answers to requests, the change-stream message;
-//! - `citus`: which node has a partition, and what Citus must know of writes without it;
+//! - `citus`: which node has a partition, and what Citus must know about writes that bypass it;
 //! - `row_security`: which namespaces a role may read;
 //! - `certificates`: when the server's certificates expire;
 //! - `settings`: the GUCs;

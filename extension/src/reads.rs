@@ -1,8 +1,8 @@
-//! `mantle.stat`, `mantle.list`, `mantle.list_filled`, `mantle.stat_local` and `mantle.list_local`, the reads whose entry is
-//! in Rust. Each scans the primary key of the MetaTable, or of a shard that is on this node, under the calling statement's
-//! snapshot, without SPI: starting and ending a statement cost several times as much as the row. What the first three cannot
-//! read so is left to the SQL functions in `sql/reads`, which answer the same; what the others cannot, to the gateway
-//! (`tests/concurrency/test_reads.py`).
+//! The reads that are written in Rust: `mantle.stat`, `mantle.list`, `mantle.list_filled`, `mantle.stat_local` and
+//! `mantle.list_local`. Each scans the primary key of the MetaTable, or of a shard on this node, under the calling
+//! statement's snapshot. They use no SPI, because to start and end a statement costs several times as much as to read
+//! the row. If one of the first three cannot read in this way, the SQL function in `sql/reads` answers, with the same
+//! result. What the last two cannot read, the gateway reads (`tests/concurrency/test_reads.py`).
 
 mod answer;
 mod list;

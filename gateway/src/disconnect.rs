@@ -8,10 +8,10 @@ use tracing::Instrument;
 
 use crate::waiting::Waiting;
 
-/// The bound of work that belongs to no request: only tests have such.
+/// The time limit of work that belongs to no request; only tests have such work.
 const UNBOUNDED: Duration = Duration::from_secs(1 << 30);
 
-/// Dropped with the request's future: its client has disconnected, or was told that the answer is late.
+/// Dropped with the request's future: its client has disconnected, or was answered that the wait was too long.
 struct Client(Option<Arc<Waiting>>);
 
 impl Drop for Client {

@@ -1,6 +1,6 @@
-//! The sizes of keys that may be made in a namespace, as its row in PostgreSQL has them. A rename of a directory trusts them
-//! (P55), so they are raised before a larger key is made. They rise in a few steps: each namespace
-//! is written at most a handful of times, and most never.
+//! Upper bounds for the sizes of a namespace's keys, which are in its row in PostgreSQL. A rename of a directory relies
+//! on them (P55), so they are raised before a larger key is made. They rise in a few large steps, so each namespace's
+//! row is written only a few times, and most are never written.
 
 use std::collections::HashMap;
 
@@ -63,8 +63,8 @@ impl KeySize {
 pub struct KeySizes {
     /// The sizes that are permitted. A namespace that is not here permits at least the first.
     permitted: RwLock<HashMap<NamespaceId, KeySize>>,
-    /// The smallest growth that a row has refused, by the namespace's name. A row never permits more than before; a new namespace
-    /// of an old name does, and then a directory is measured that need not be.
+    /// The smallest growth that a row has refused, by the namespace's name. A row never permits more than before. A new
+    /// namespace with an old name does: then a directory is measured without need.
     refused: RwLock<HashMap<Box<str>, KeySize>>,
 }
 

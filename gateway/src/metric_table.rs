@@ -1,4 +1,5 @@
-//! The gateway's metrics. Each is set where its event happens, by its name; a test holds that no name is missing here.
+//! The gateway's metrics. The code sets each one by its name, where the event happens; a test checks that no name is
+//! missing here.
 
 use mantle_telemetry::metrics::{Metric, counter, gauge, histogram};
 

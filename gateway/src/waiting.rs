@@ -1,9 +1,10 @@
-//! How long a request is waited for. A lock that somebody holds, a pooler that is paused or frozen, or a server that does
-//! not answer would hold a call as long as it lasts. So the gateway answers after `limits.answer_wait_ms` at the latest.
-//! The change that it may have sent goes on (P18); the answer says whether there is one.
+//! How long the gateway waits for the parts of a request. A lock that somebody holds, a pooler that is paused or
+//! frozen, or a server that does not answer could delay a call without a bound. So the gateway answers after
+//! `limits.answer_wait_ms` at the latest. A change that it has sent is still carried out (P18); the answer says whether
+//! there is one.
 //!
-//! The time counts while the gateway waits for PostgreSQL and the index. It stands still while a body arrives, and while
-//! bytes are stored or read: those have bounds of their own.
+//! The time counts while the gateway waits for PostgreSQL and the index. It does not count while a body arrives, or
+//! while bytes are stored or read: these have bounds of their own.
 
 use std::{
     sync::{
@@ -17,7 +18,7 @@ use mantle_types::{Error, ErrorCode, Result};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
-/// While the time stands still, it is looked at this often.
+/// While the time does not count, this is how often it is checked.
 const PAUSED_POLL: Duration = Duration::from_millis(250);
 
 tokio::task_local! {
@@ -25,9 +26,9 @@ tokio::task_local! {
     static WAITING: Arc<Waiting>;
 }
 
-/// A request under way: whether anybody still waits for it, and whether a change was sent for it.
+/// A request in progress: whether anybody still waits for it, and whether a change was sent for it.
 pub struct Waiting {
-    /// The client has gone, or was told that the answer is late: no more is sent (P44).
+    /// The client has disconnected, or was answered that the wait was too long: nothing more is sent (P44).
     is_over: AtomicBool,
     /// Changes that were sent and have happened, or may have.
     sent: AtomicUsize,
@@ -41,7 +42,7 @@ struct Clock {
     paused: Instant,
 }
 
-/// The request's time stands still until this is dropped.
+/// The request's time does not count until this is dropped.
 pub struct Pause(Arc<Waiting>);
 
 impl Waiting {
@@ -84,7 +85,7 @@ impl Waiting {
         may_be_sent
     }
 
-    /// A change that was begun to be sent was not sent, was refused or was rolled back.
+    /// Notes that a change was not sent after all, was refused, or was rolled back.
     pub fn note_undone(&self) {
         self.sent.fetch_sub(1, Ordering::SeqCst);
     }
@@ -118,7 +119,7 @@ impl Waiting {
         Pause(self.clone())
     }
 
-    /// The time that is left; `None` while it stands still.
+    /// The time that is left; `None` while it does not count.
     fn left(&self) -> Option<Duration> {
         let clock = self.clock.lock();
         (clock.pauses == 0).then(|| clock.deadline.saturating_duration_since(Instant::now()))
@@ -146,7 +147,7 @@ impl Drop for Pause {
     }
 }
 
-/// Runs work that has bounds of its own; the time of this task's request stands still meanwhile.
+/// Runs work that has bounds of its own; meanwhile the time of this task's request does not count.
 pub async fn unhurried<T>(work: impl Future<Output = T>) -> T {
     let _pause = Waiting::current().map(|waiting| waiting.pause());
     work.await

@@ -1,5 +1,5 @@
-//! Failpoints: the protections that the simulation and `make chaos-proof` can switch off, one at a time, to prove that the
-//! tests notice. And what the simulation needs to have replicas of an older release beside this one ([`newest_rule`]).
+//! Failpoints: the protections that the simulation and `make chaos-proof` can switch off, one at a time, to prove that
+//! the tests notice it. Also lets the simulation run replicas of an older release beside this one ([`newest_rule`]).
 //!
 //! Only builds with the feature `failpoints` have them. In other builds [`is_hit`] is `false` at compile time.
 
@@ -66,7 +66,7 @@ failpoints! {
     TrustEveryVoter,
     /// A replica whose folder went back goes on under its id (P48).
     KeepLostLog,
-    /// A term that another replica names may be any number.
+    /// A term from another replica is accepted, whatever its number.
     AnyTerm,
     /// The answers to appends name a term that no election reaches, as the holder of a stolen certificate could.
     AnswerHighestTerm,

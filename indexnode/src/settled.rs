@@ -1,7 +1,8 @@
-//! On the leader: an entry of the log after which the index has everything that PostgreSQL shows (P58).
+//! On the leader: finds an entry of the log after which the index has everything that PostgreSQL shows (P58).
 //!
 //! Callers that wait share one sample of each source's position, and the next sample does not wait until the last one is
-//! reached. Nothing is proposed for it and no statement is sent: what is read and applied of the streams decides.
+//! reached. The leader proposes nothing and sends no statement for this: it compares the samples with the positions
+//! that it has read and applied.
 
 use std::{
     collections::BTreeMap,

@@ -27,7 +27,7 @@ BEGIN
                           WHERE s.database = current_database() AND NOT s.active),
         'other_slots', (SELECT coalesce(jsonb_object_agg(s.slot_name, coalesce(s.database, '')), '{}')
                           FROM pg_replication_slots s WHERE s.database IS DISTINCT FROM current_database()),
-        -- As in mantle.standby_flush, which an index asks.
+        -- The same condition as in mantle.standby_flush, which an index reads.
         'blind_owner', (SELECT p.proowner::regrole::text FROM pg_proc p WHERE p.oid = 'mantle.standby_flush'::regproc
                            AND NOT pg_has_role(p.proowner, 'pg_read_all_stats', 'USAGE')),
         'settings', (SELECT coalesce(jsonb_agg(s.problem ORDER BY s.problem), '[]') FROM mantle.setting_problems() AS s),

@@ -132,8 +132,8 @@ BEGIN
     IF NOT mantle.is_local('{1}') THEN
         RETURN 0;
     END IF;
-    -- Mostly there is none. It is looked for without a lock: for a lock, even of no row, Citus begins a transaction of its
-    -- own.
+    -- Usually there is none. This looks for it without a lock: to lock rows, even none, Citus begins a transaction of
+    -- its own.
     PERFORM FROM mantle.operations o WHERE o.pid = 1 AND o.state = 'running' LIMIT 1;
     IF NOT FOUND THEN
         RETURN 0;

@@ -1,7 +1,7 @@
 -- Pins the settings that services depend on (../monitor/settings.sql).
 
 --- Sets for a login role, in this database and on this node, what a service depends on; answers what was set
--- What the role has by a setting of its own, and does no harm, stays: an importer's statement_timeout.
+-- A setting of the role's own that does no harm stays, for example an importer's statement_timeout.
 CREATE FUNCTION mantle.pin_settings_here(p_role name) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE {as_caller} SET citus.enable_ddl_propagation = off AS $$
 DECLARE s record;
@@ -29,7 +29,7 @@ END $$;
 
 --- Sets for a service's login role, in this database, what the service depends on; on Citus on every node. As a superuser.
 --- A repetition changes nothing
--- Nothing but a SET of the session is above these. A session that is open keeps what it has.
+-- Only a SET in the session has precedence over these settings. Existing sessions keep their old settings.
 CREATE FUNCTION mantle.pin_settings(p_role name) RETURNS void LANGUAGE plpgsql VOLATILE {as_caller} AS $$
 DECLARE
     v_is_alone boolean := true;

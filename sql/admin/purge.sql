@@ -113,10 +113,9 @@ BEGIN
     RETURN v_purged;
 END $$;
 
---- The worker's step that purges freed rows which nobody takes; their blocks are found to be free when their segment is
---- scanned
--- A node of Citus without shards admits no epoch and has no freed row: nobody asks it, and it may get shards again when others
--- have the segments and have used the blocks (P59, P60).
+--- The worker's step that purges freed rows that nobody takes; a scan of their segment finds that their blocks are free
+-- A Citus node without shards may have no admissions and no freed rows, because nobody asks it. Otherwise it could get
+-- shards again after other gateways have leased the segments and used the blocks (P59, P60).
 CREATE FUNCTION mantle.maintain_freed(p_batch int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_due timestamptz := now() - {FREED_RETENTION_S} * interval '1 second';

@@ -119,7 +119,7 @@ DECLARE
 BEGIN
     IF mantle.is_distributed() THEN
         v_pid := (mantle.local_partitions('prune_queue', 'pid', format('queued <= %L', v_due), 1))[1];
-        -- For a lock, even of no row, Citus begins a transaction of its own.
+        -- To lock rows, even none, Citus begins a transaction of its own.
         IF v_pid IS NULL THEN
             RETURN 0;
         END IF;

@@ -1,5 +1,5 @@
--- What an import needs besides making new entries: to find directories, and to keep those that its listing names. Both are narrow,
--- so that the role of imports reads no entry, and changes none beyond that.
+-- An import makes new entries. It also has to find directories, and to keep those that its listing names. These
+-- functions do only that, so that the role of imports cannot read entries, nor change them in other ways.
 
 --- importer: The ids of directories by place (names end in a slash); no row for one that is missing
 CREATE FUNCTION mantle.import_known(p_ns bigint, p_pid bigint[], p_name text[]) RETURNS TABLE (ord int, id bigint)

@@ -1,7 +1,7 @@
--- What holds this server up, or is about to: transactions and snapshots that stay, what is used up, and what expires. An
--- open transaction anywhere on the server, also a forgotten PREPARE TRANSACTION in another database, keeps every logical
--- slot from being made. An old snapshot keeps vacuum from removing rows, so hot rows become slow. Statements of others are not shown: they
--- may hold secrets.
+-- What delays this server, or soon will: transactions and snapshots that stay open, resources that are used up, and
+-- certificates that expire. An open transaction anywhere on the server, also a forgotten PREPARE TRANSACTION in another
+-- database, prevents the creation of every logical slot. An old snapshot prevents vacuum from removing rows, so hot rows
+-- become slow. Statements of others are not shown, because they may contain secrets.
 
 --- index: Transactions that are open anywhere on this server: who, since when (NULL: unknown), whether with a transaction
 --- id, and how old the snapshot is, in transactions
@@ -16,8 +16,8 @@ BEGIN
                   x.owner, x.transaction, extract(epoch FROM clock_timestamp() - x.prepared)::bigint, x.gid),
            x.prepared, true, true, age(x.transaction)::bigint
       FROM pg_prepared_xacts x;
-    -- A vacuum's snapshot holds nobody up, and mantle.worker_problems tells of our worker's. One without a transaction's start
-    -- is a standby's, which pg_stat_replication has.
+    -- A vacuum's snapshot delays nobody, and mantle.worker_problems reports our worker's. A snapshot without a
+    -- transaction's start is a standby's, which pg_stat_replication shows.
     RETURN QUERY
     SELECT 'process ' || a.pid || coalesce(' in database ' || quote_ident(a.datname), ''),
            format('%s of role %s, application %s, xid %s, %s, transaction open for %s. End it: SELECT pg_terminate_backend(%s)',
@@ -35,7 +35,7 @@ BEGIN
        AND a.backend_type NOT IN ('autovacuum worker', 'mantle worker') AND a.pid <> pg_backend_pid();
 END $$;
 
---- Who keeps the server from making a slot: a transaction that a walsender waits for
+--- The transaction that a walsender waits for, before the server can make a slot
 CREATE FUNCTION mantle.slot_problems() RETURNS TABLE (problem text, culprit text, detail text)
 LANGUAGE plpgsql VOLATILE {as_caller} AS $$
 BEGIN
@@ -59,7 +59,7 @@ BEGIN
      WHERE w.locktype = 'transactionid' AND NOT w.granted AND w.waitstart < clock_timestamp() - interval '3 seconds';
 END $$;
 
---- What of this server is used up, or at least so many percent of its connections
+--- What is used up on this server; of connections, the given percentage counts as used up
 CREATE FUNCTION mantle.exhaustion_problems(p_percent int) RETURNS TABLE (problem text, culprit text, detail text)
 LANGUAGE plpgsql VOLATILE {as_caller} AS $$
 DECLARE
@@ -162,13 +162,13 @@ BEGIN
     END IF;
 END $$;
 
---- gateway, index, monitor: What holds this server up, is used up or expires: the problem's kind, who or what, and the
---- details. No row: nothing. Settings have the limits
+--- gateway, index, monitor: What delays this server, is used up or expires: the problem's kind, the culprit, and details.
+--- No row: nothing. The limits are settings
 CREATE FUNCTION mantle.server_problems() RETURNS TABLE (problem text, culprit text, detail text)
 LANGUAGE plpgsql VOLATILE {as_owner} AS $$
 #variable_conflict use_column
 DECLARE
-    -- NULL, and nothing is named, where the library is not loaded.
+    -- NULL, so that nothing is named, if the library is not loaded.
     v_transaction int := current_setting('mantle.transaction_age_max_s', true);
     v_prepared int := current_setting('mantle.prepared_age_max_s', true);
 BEGIN

@@ -1,9 +1,10 @@
--- Settings of a database or a role, on which mutations depend. ALTER DATABASE and ALTER ROLE reach the sessions of
--- services, which can set nothing themselves: a SET would stay in the pooler's session, and the pooler refuses options at
--- the start. So the login roles of services have them in the database (mantle.pin_settings), where nothing is above.
--- Statements do not depend on search_path: those of services name schemas, and functions have their own.
+-- Settings of a database or a role on which mutations depend. ALTER DATABASE and ALTER ROLE affect the sessions of
+-- services, which cannot set anything themselves: a SET would stay in the pooler's session, and the pooler refuses
+-- options at the start. So mantle.pin_settings sets them for the services' login roles in this database, with
+-- precedence over all other defaults. Statements do not depend on search_path: those of services name schemas, and
+-- functions set their own.
 
---- What a session of a service depends on, where the server has it
+--- Settings that a session of a service depends on, if the server has them
 CREATE FUNCTION mantle.pinned_settings() RETURNS TABLE (
     setting text,
     pinned  text,  -- for services
@@ -45,7 +46,7 @@ LANGUAGE sql STABLE {as_caller} AS $$
         ('jit', 'off', '', NULL, NULL),
         ('citus.multi_shard_modify_mode', 'parallel', '', NULL, NULL)
      ) AS p(setting, pinned, sound, refused, effect)
-     -- Of a library that is not there, a setting may be left as an empty one.
+     -- A setting of a library that is not loaded may remain as an empty one.
      WHERE current_setting(p.setting, true) <> ''
 $$;
 
@@ -59,8 +60,8 @@ $$;
 
 --- gateway, index, monitor: Settings that harm the services whose login roles have them in this database, on this node; or
 --- only one role's. No row: none
--- What a new session gets: that of the role in the database is above that of the role, of the database, of all, and of
--- the server. The server's is only seen if the asking session has it too.
+-- A new session gets the first of these: the setting of the role in the database, of the role, of the database, of all
+-- roles, of the server. The server's is visible only if the calling session has it too.
 CREATE FUNCTION mantle.setting_problems(p_role name DEFAULT NULL) RETURNS TABLE (
     role    name,
     setting text,
@@ -91,7 +92,7 @@ LANGUAGE sql STABLE {as_owner} AS $$
 $$;
 
 --- gateway: Whether a new session of this role accepts mutations; if so, and this session does not, ends it
--- The session began before a setting was changed back, or a SET was left in it by another client of its pooler.
+-- Such a session began before a setting was changed back, or another client of its pooler left a SET in it.
 CREATE FUNCTION mantle.end_stale_session() RETURNS boolean LANGUAGE plpgsql VOLATILE {as_owner} AS $$
 BEGIN
     IF pg_is_in_recovery() OR EXISTS (SELECT FROM mantle.setting_problems(session_user) AS s WHERE s.refuses) THEN

@@ -93,9 +93,9 @@ CREATE FUNCTION mantle.list_filled(p_ns bigint, p_pid bigint, p_start_after text
 RETURNS TABLE (name text, {entry.declared})
 LANGUAGE c STABLE {as_owner} AS 'MODULE_PATHNAME', 'mantle_list_filled';
 
---- gateway: Pages of directories that are on this node, all in one snapshot. Of each element what mantle.list answers of it
---- (if p_filled: mantle.list_filled), as rows of the binary COPY format; {wrong_node} if it is on another node, or its shard is
---- locked; neither if it would delay the others and should be read alone
+--- gateway: Pages of directories that are on this node, all in one snapshot. For each element the result of mantle.list
+--- (if p_filled: of mantle.list_filled), as rows of the binary COPY format; {wrong_node} if it is on another node, or
+--- its shard is locked; neither if it would delay the others and should be read alone
 CREATE FUNCTION mantle.list_local(p_ns bigint[], p_pid bigint[], p_start_after text[], p_prefix text[], p_limit int[],
     p_filled boolean[])
 RETURNS TABLE (ord int, code text, page bytea)

@@ -1,8 +1,8 @@
 --- gateway: One page of the keys below a directory, in S3's order: objects, and explicit directories as dir/; without those
 --- below another directory that p_caller may not read and search
--- The walk finds the page's keys (extension/src/tree/walk.rs), and checks each directory that it enters by the row that led
--- there, so that no change comes between the check and the reading. This adds the keys' rows under the same snapshot. The
--- settings also apply to the walk's statements.
+-- The walk finds the page's keys (extension/src/tree/walk.rs). It checks the permission of each directory in the row by
+-- which it found the directory, so that no change can come between the check and the read. This adds the keys' rows
+-- under the same snapshot. The settings also apply to the walk's statements.
 CREATE FUNCTION mantle.list_tree(p_ns bigint, p_pid bigint, p_prefix text, p_start_after text, p_limit int,
     p_caller text)
 RETURNS TABLE (key text, {entry.declared})

@@ -1,4 +1,4 @@
--- Which bytes of a segment are used is nowhere stored: it follows from the rows (P61).
+-- No table stores which bytes of a segment are used: the rows that name them decide it (P61).
 
 --- {stale_segment} if the node of p_at does not admit this epoch of a segment
 CREATE FUNCTION mantle.admitted_fault_delegated(p_at bigint, p_volume int, p_segment int, p_epoch bigint) RETURNS text
@@ -10,7 +10,7 @@ BEGIN
         THEN '{stale_segment}' END;
 END $$;
 
---- Locators between two that have freed rows on the node of p_at, in order, up to a limit
+--- Locators that have freed rows on the node of p_at, between two locators, in order, up to a limit
 CREATE FUNCTION mantle.freed_between_delegated(p_at bigint, p_after text, p_below text, p_limit int) RETURNS text[]
 LANGUAGE plpgsql VOLATILE {delegated} AS $$
 BEGIN
@@ -18,12 +18,12 @@ BEGIN
                   ORDER BY f.locator LIMIT p_limit);
 END $$;
 
---- gateway: The locators of bytes in a segment, after one and in the order of bytes, up to a limit: what is used there. `freed`:
---- no row names it any more, and nobody has taken it yet (mantle.take_freed_delegated)
--- {stale_segment} unless every node admits the epoch. So no row appears that a page has missed, but those of who has the segment
--- under this epoch. A page is read while no object moves to another node and none is copied (P51): what moves is in the page
--- once. Objects come before extents (P52), and both before freed rows, which appear when the others go. 55P03 if moves do not
--- end soon: ask again.
+--- gateway: The locators of used bytes in a segment: after a given one, in byte order, up to a limit. `freed`: no row
+--- names it any more, and nobody has taken it yet (mantle.take_freed_delegated)
+-- {stale_segment} unless every node admits the epoch. So a row that appears after its page was read can only be one of
+-- the gateway that has the segment under this epoch. A page is read while no object moves to another node and none is
+-- copied (P51), so an object that moves is in the page once. Objects are read before extents (P52), and both before
+-- freed rows, which appear when the others are removed. 55P03 if moves do not end soon: call again.
 CREATE FUNCTION mantle.segment_locators(p_volume int, p_segment int, p_epoch bigint, p_after text, p_limit int)
 RETURNS TABLE (locator text, freed boolean)
 LANGUAGE plpgsql VOLATILE {as_owner} SET enable_seqscan = off AS $$

@@ -1,6 +1,6 @@
 --- gateway: mantle.du by level of a directory by its id; it runs as the owner, while analysts see only what was granted to them.
 --- No row: it was removed
--- By its id, because its path may lead to another directory by now, which the gateway has not checked.
+-- It takes the id, because by now the path may lead to another directory, which the gateway has not checked.
 CREATE FUNCTION mantle.usage(p_ns bigint, p_id bigint, p_depth int)
 RETURNS TABLE (
     directory text, level int, objects bigint, directories bigint, bytes bigint, owner int, grp int, mode int)

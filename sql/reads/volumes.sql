@@ -10,8 +10,8 @@ BEGIN
       FROM mantle.volumes v WHERE v.volume = p_volume;
 END $$;
 
---- gateway, monitor: All volumes, and how many of their segments are leased, were given up, and were never used. `is_current`: it
---- is mounted in the present history of this node. On Citus, ask the coordinator
+--- gateway, monitor: All volumes, with the number of their segments that are leased, were released, and were never
+--- used. `is_current`: the volume is mounted in the present history of this node. On Citus, call it on the coordinator
 CREATE FUNCTION mantle.volume_status()
 RETURNS TABLE (
     volume int, name text, state text, mounted_by text, mounted timestamptz, mount_epoch bigint, block_bytes int,

@@ -204,8 +204,8 @@ BEGIN
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_pid]));
 END $$;
 
---- The locator of bytes that a change leaves without an object; NULL if others may use them: the sweeper finds out; and NULL if
---- they are in a volume: the change frees them itself
+--- The locator of bytes that a change leaves without an object. NULL if other rows may use them (the sweeper finds
+--- out), and NULL if they are in a volume (the change frees them itself)
 CREATE FUNCTION mantle.left_locator(p_locator text, p_shared boolean) RETURNS text
 LANGUAGE sql IMMUTABLE RETURN CASE WHEN p_shared IS NOT TRUE AND NOT p_locator {in_volume} THEN p_locator END;
 

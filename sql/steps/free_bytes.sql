@@ -1,19 +1,19 @@
--- Who frees bytes in volumes (P60). A row that goes and that is the only one to name its bytes leaves a freed row, in the same
--- transaction. Bytes that other rows may name leave none: who has the segment finds them when it compares the segment with
--- all rows (mantle.segment_locators).
+-- How bytes in volumes are freed (P60). When a row is removed that alone can name its bytes, the same transaction
+-- writes a freed row. For bytes that other rows may name it writes none: the gateway that has the segment finds them
+-- when it compares the segment with all rows (mantle.segment_locators).
 
 --- Whether the change that removes a row with this locator frees its bytes itself
 CREATE FUNCTION mantle.are_freed(p_locator text, p_shared boolean) RETURNS boolean
 LANGUAGE sql IMMUTABLE RETURN p_locator {in_volume} AND p_shared IS NOT TRUE;
 
---- Whether two locators are of one write. A gateway that repeats a call after its segment was leased anew names the same bytes
---- under another epoch
+--- Whether two locators are of one write. If a gateway repeats a call after its segment was leased again, it names the
+--- same bytes under another epoch
 CREATE FUNCTION mantle.are_of_one_write(p_locator text, p_other text) RETURNS boolean
 LANGUAGE sql IMMUTABLE RETURN p_locator {in_volume} AND p_other {in_volume}
     AND split_part(p_locator, '/', 2) = split_part(p_other, '/', 2);
 
 --- Frees the bytes of those locators that are in volumes; no other row may name them
--- If one is there already, its blocks are to be freed once.
+-- If there already is a freed row, the blocks are still freed only once.
 CREATE FUNCTION mantle.free_bytes(p_locators text[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     INSERT INTO mantle.freed (locator, volume, segment)
@@ -23,7 +23,7 @@ BEGIN
 END $$;
 
 --- Frees the bytes of those locators that are in volumes, and answers the others, whose bytes the caller removes
--- `p_kept`: locators that take their place. Bytes of the same writes stay.
+-- `p_kept`: locators that replace them. Bytes of the same writes stay.
 CREATE FUNCTION mantle.freed_or_left(p_locators text[], p_kept text[]) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE v_left text[] := ARRAY(SELECT u.locator FROM unnest(p_locators) AS u(locator) WHERE NOT u.locator {in_volume});
 BEGIN

@@ -1,11 +1,11 @@
---- {wrong_node} on another node of Citus than the coordinator, whose rows of volumes and segments count
+--- {wrong_node} on a Citus node that is not the coordinator: only the coordinator's rows of volumes and segments count
 CREATE FUNCTION mantle.volumes_fault() RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN coalesce(mantle.mutation_fault_code(), CASE WHEN mantle.delta_ts_base() <> 0 THEN '{wrong_node}' END);
 END $$;
 
 --- A volume, locked; an error if it is not mounted under this epoch, in the present history of this node
--- `p_exclusive`: no other call for the volume goes on meanwhile.
+-- `p_exclusive`: no other call for the volume runs meanwhile.
 CREATE FUNCTION mantle.mounted(p_volume int, p_mount_epoch bigint, p_exclusive boolean) RETURNS mantle.volumes
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE v mantle.volumes;

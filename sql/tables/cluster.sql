@@ -1,6 +1,6 @@
 --- The identity of this metadata database, with which stores of objects' bytes are marked
--- A database that is restored from a dump has a row of its own and that of the one that was dumped. The oldest counts, so
--- the bytes of that one are its bytes. Citus: the coordinator's counts.
+-- A database that is restored from a dump has its own row and the row of the dumped database. The oldest row counts, so
+-- the bytes of the dumped database are also its bytes. On Citus the coordinator's row counts.
 CREATE TABLE mantle.cluster (
     id   uuid PRIMARY KEY,
     made timestamptz NOT NULL

@@ -20,7 +20,7 @@ CREATE TABLE mantle.extents (
     created  timestamptz,
     PRIMARY KEY (upload, part, extent)
 );
---- Finds whether a data locator is used, and which are in a segment of a volume
+--- Finds whether a data locator is used, and the locators in a segment of a volume
 CREATE INDEX extents_locator ON mantle.extents (locator);
 --- The extents of a range of an object
 CREATE INDEX extents_position ON mantle.extents (upload, position) WHERE position IS NOT NULL;

@@ -1,7 +1,7 @@
 --- Bytes in volumes that no row names any more, until the gateway that has their segment takes them (P60)
--- Written by the transaction that removes the last row. Each node has its own rows, also on Citus: what is durable is known for
--- a node, and a shard that moves would take a row's transaction number to where it means nothing. It is not dumped: which
--- blocks are free follows from the other tables (P61).
+-- The transaction that removes the last row writes it. Each node has its own rows, also on Citus: durability is known
+-- for each node, and a row's transaction number means nothing on another node. The table is not dumped: the other
+-- tables show which blocks are free (P61).
 CREATE TABLE mantle.freed (
     locator text COLLATE "C" PRIMARY KEY,
     volume  int NOT NULL,
@@ -10,6 +10,6 @@ CREATE TABLE mantle.freed (
     xid     xid8 NOT NULL DEFAULT pg_catalog.pg_current_xact_id(),
     freed   timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
---- What was freed in a volume first
+--- Finds what was freed first in a volume
 CREATE INDEX freed_volume ON mantle.freed (volume, freed);
 COMMENT ON INDEX mantle.freed_pkey IS 'Each locator once; and those of a segment, which begin alike';

@@ -11,8 +11,9 @@ CREATE TABLE mantle.index_groups (
     changes           bigint NOT NULL DEFAULT 0
 );
 
---- The name of a new slot of an index group in this database: slots belong to the server, so a hash of the database's
---- name is in it. While another database has that slot, as after ALTER DATABASE … RENAME, it is another name
+--- The name of a new slot of an index group in this database. Slots belong to the server, so the name contains a hash
+--- of the database's name. If another database has that slot, for example after ALTER DATABASE … RENAME, it is another
+--- name
 CREATE FUNCTION mantle.new_slot_name(p_index_group int) RETURNS text LANGUAGE sql STABLE {as_caller} AS $$
     SELECT c.name
       FROM (SELECT n, format('mantle_index_%s_%s', p_index_group, left(encode(sha256(

@@ -33,7 +33,7 @@ CREATE TABLE mantle.meta (
     etag           text,
     content_type   text,
     user_metadata  jsonb,
-    --- Where the bytes are. In the order of bytes, those of a segment of a volume stand together
+    --- Where the bytes are. In byte order, the locators of a volume's segment are adjacent
     locator        text COLLATE "C",
     --- Objects only: true if another object may use the same bytes (mantle.copy_object). Then only the sweeper removes
     --- them
@@ -64,7 +64,7 @@ CREATE INDEX meta_subdirectory ON mantle.meta (pid, id) INCLUDE (ns) WHERE expli
 --- All primary attribute records: du
 -- Neither column ever changes, so updates of the records stay in place (HOT).
 CREATE INDEX meta_attribute ON mantle.meta (pid) WHERE name = '/_ATTR' AND ts = 0;
---- Finds whether a data locator is used, and which are in a segment of a volume
+--- Finds whether a data locator is used, and the locators in a segment of a volume
 -- Imported objects have none, so an import does not write to this index.
 CREATE INDEX meta_locator ON mantle.meta (locator) WHERE locator IS NOT NULL;
 --- Delta records, for compaction

@@ -1,4 +1,4 @@
---- Multipart uploads of S3, and what is known of the objects that they became; and manifests of other objects
+--- Multipart uploads of S3, also those that became objects; and manifests of other objects
 -- An upload is found by its own id, not by its key's directory, which may be renamed or removed meanwhile. On Citus the
 -- id decides where the row and its extents are. The row stays as long as the object, and as long as a repeated
 -- CompleteMultipartUpload has to be answered.

@@ -1,6 +1,5 @@
--- Volumes and their segments (docs/formats.md). On Citus the coordinator's rows of the first two tables count, and the other
--- nodes have none. Reference tables would not do: while a worker is away, nothing can be written to them, and no segment
--- could be leased.
+-- Volumes and their segments (docs/formats.md). On Citus only the coordinator has rows in the first two tables. They
+-- are not reference tables: nothing can be written to those while a worker is down, so no segment could be leased.
 
 --- Volumes: files or devices that hold the bytes of many objects
 CREATE TABLE mantle.volumes (

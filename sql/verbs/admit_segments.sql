@@ -10,7 +10,7 @@ BEGIN
     END IF;
 END $$;
 
---- Admits epochs of segments on the node of p_at, and from then on refuses all others
+--- Admits epochs of segments on the node of p_at, which from then on refuses all other epochs
 -- It waits for every change that names bytes of the segments, in progress or prepared: each holds the latch shared. An epoch
 -- that was admitted in another history of the node is not admitted again (P61).
 CREATE FUNCTION mantle.admit_segments_delegated(
@@ -32,8 +32,8 @@ BEGIN
 END $$;
 
 --- gateway: Lets the node of p_at admit the epochs under which segments are leased to a mount; {stale_segment} if one is not
--- One node a call, so that a node that is away keeps no other one waiting. The leases are locked until the node has
--- committed: no later lease is admitted first.
+-- One node a call, so that no node waits for another one that is down. The leases are locked until the node has
+-- committed, so that no later lease is admitted first.
 CREATE FUNCTION mantle.admit_segments(
     p_at bigint, p_volume int, p_mount_epoch bigint, p_segments int[], p_epochs bigint[]) RETURNS void
 LANGUAGE plpgsql VOLATILE {as_change} AS $$

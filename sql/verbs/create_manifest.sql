@@ -1,7 +1,7 @@
---- gateway: Records where the bytes of an object are that has several locators, as the manifest of a new id
--- It is an upload that is done, with one part. An object with the locator `manifest:` and the id is to be put under the same
--- lease (P8). Without one the sweeper removes the manifest, but not before the lease has ended, and a put that had checked it (P53).
--- NULL answers success, also of a statement that was sent again.
+--- gateway: Records the bytes of an object that has several locators, as a manifest with a new id
+-- It is a finished upload with one part. Then put an object with the locator `manifest:` and the id, under the same
+-- lease (P8). Without an object the sweeper removes the manifest, but only after the lease has ended, and any put that
+-- had checked the lease (P53). NULL means success, also if the statement was sent again.
 CREATE FUNCTION mantle.create_manifest_delegated(
     p_upload bigint, p_ns bigint, p_principal int, p_grp int, p_locator text[], p_start bigint[], p_length bigint[],
     p_lease text, OUT code text)

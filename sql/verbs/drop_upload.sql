@@ -19,9 +19,9 @@ END $$;
 
 --- gateway: Removes the manifest of an object that no row names any more; answers locators that other manifests and objects
 --- may still name
--- Those in volumes are not answered: who has their segment finds that nothing names them (P60). Who began to read the object
--- before it went has p_read_grace_ms from the first call to come to the end. The upload's row stays as long as answers to
--- requests do: CompleteMultipartUpload may be repeated.
+-- Locators in volumes are not returned: the gateway that has their segment finds that no row names them (P60). A reader
+-- that began before the object was removed has p_read_grace_ms from the first call to finish. The upload's row stays as
+-- long as answers to requests, because CompleteMultipartUpload may be repeated.
 CREATE FUNCTION mantle.drop_manifest_delegated(p_upload bigint, p_read_grace_ms bigint) RETURNS text[]
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} AS $$
 DECLARE
@@ -31,7 +31,7 @@ BEGIN
     PERFORM mantle.raise_fault(mantle.latch_entries('{}', '{}', ARRAY[p_upload]));
     SELECT * INTO u FROM mantle.uploads o WHERE o.id = p_upload AND o.state = 'done';
     IF u.unused IS NULL THEN
-        -- Of one that was not an upload the object may still be on its way (mantle.create_manifest_delegated).
+        -- If it was not an upload, its object may still be about to be put (mantle.create_manifest_delegated).
         UPDATE mantle.uploads o SET unused = now()
          WHERE o.id = u.id
            AND (u.key <> '' OR u.changed < now() - {TOMBSTONE_RETENTION_MIN_S} * interval '1 second');

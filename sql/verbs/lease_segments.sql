@@ -1,16 +1,18 @@
--- Leases of segments. A lease is of a mount of the volume: another mount is recorded only when the first one's process has let
--- go of the volume's lock. It ends when it is released or taken over, and with the history of the coordinator in which it was
--- given. No node lets a row name bytes of the segment before it has admitted the lease's epoch (sql/verbs/admit_segments.sql).
+-- Leases of segments. A lease belongs to a mount of the volume; another mount is recorded only after the process of the
+-- first one has released the volume's lock. A lease ends when it is released or taken over, or when the coordinator's
+-- history in which it was given ends. A node lets a row name bytes of the segment only after it has admitted the
+-- lease's epoch (sql/verbs/admit_segments.sql).
 
---- The least epoch of a lease that is given now: each timeline has 2^20 of its own, so a restore gives none again
+--- The lowest epoch of a lease that is given now: each timeline has 2^20 of its own, so none is given again after a
+--- restore
 CREATE FUNCTION mantle.least_segment_epoch() RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN split_part(mantle.lineage(), '/', 2)::bigint << 20;
 END $$;
 
---- gateway: Leases segments of a volume that nobody has, up to a number, those that were never used first; `was_used`: rows may
---- name bytes there, so find out which (mantle.segment_locators) before you write
--- With p_unused_only others are not leased. None if the volume is not active.
+--- gateway: Leases free segments of a volume, up to a number, first those that were never used. `was_used`: rows may
+--- name bytes there, so read their locators (mantle.segment_locators) before you write
+-- With p_unused_only it leases only segments that were never used. It leases none if the volume is not active.
 CREATE FUNCTION mantle.lease_segments(p_volume int, p_mount_epoch bigint, p_count int, p_unused_only boolean)
 RETURNS TABLE (segment int, epoch bigint, was_used boolean)
 LANGUAGE plpgsql VOLATILE {as_change} AS $$
@@ -45,8 +47,8 @@ BEGIN
     RETURNING s.segment, s.epoch, true;
 END $$;
 
---- gateway: Takes segments over from whoever has them, under new epochs: with NULL all that somebody has
--- Rows may name bytes there, so find out which (mantle.segment_locators) before you write.
+--- gateway: Takes segments over from their present gateways, under new epochs; with NULL all that are leased
+-- Rows may name bytes there, so read their locators (mantle.segment_locators) before you write.
 CREATE FUNCTION mantle.take_over_segments(p_volume int, p_mount_epoch bigint, p_segments int[])
 RETURNS TABLE (segment int, epoch bigint) LANGUAGE plpgsql VOLATILE {as_change} AS $$
 #variable_conflict use_column
@@ -62,7 +64,7 @@ BEGIN
     RETURNING s.segment, s.epoch;
 END $$;
 
---- gateway: Gives up segments, which others may lease then; what rows name there stays
+--- gateway: Releases segments, so that others may lease them; bytes that rows name there stay
 CREATE FUNCTION mantle.release_segments(p_volume int, p_mount_epoch bigint, p_segments int[]) RETURNS void
 LANGUAGE plpgsql VOLATILE {as_change} AS $$
 BEGIN

@@ -1,5 +1,5 @@
---- gateway: Registers a new volume, and answers its number; p_name says where it is, for people
--- A timeline has 65,536 numbers of its own, so a restore, which forgets volumes, gives no number again.
+--- gateway: Registers a new volume, and returns its number; p_name tells people where it is
+-- Each timeline has 65,536 numbers of its own. So after a restore, which forgets volumes, no number is given again.
 CREATE FUNCTION mantle.register_volume(
     p_cluster uuid, p_name text, p_block_bytes int, p_segment_blocks bigint, p_segments int) RETURNS int
 LANGUAGE plpgsql VOLATILE {as_change} AS $$
@@ -21,12 +21,13 @@ BEGIN
     RETURN v_volume;
 END $$;
 
---- gateway: Records that a gateway has mounted a volume, under the epoch that is in the volume now; also after it has grown, and
---- after a failover. {volume_superseded} for an old copy, and for an older mount
--- Who calls it holds the volume's lock, so nobody else writes to the volume. The same mount may be recorded again. A lower
--- epoch than the recorded one is an old copy's; a higher one is taken, because a process may die before it records it, and a
--- restore forgets mounts. After a failover or a restore, rows of segments may be missing though rows of objects name bytes
--- there, on Citus on another node. So from then on every segment counts as one that was used.
+--- gateway: Records that a gateway has mounted a volume, under the mount epoch that is now in the volume; also after
+--- the volume has grown, and after a failover. {volume_superseded} for an old copy, and for an older mount
+-- The caller holds the volume's lock, so nobody else writes to the volume. The same mount may be recorded again. A
+-- lower epoch than the recorded one is that of an old copy. A higher one is accepted, because a process may die before
+-- it records its mount, and a restore forgets mounts. After a failover or a restore, rows of segments may be missing
+-- although rows of objects (on Citus maybe on another node) name bytes there. So from then on every segment counts as
+-- used.
 CREATE FUNCTION mantle.mount_volume(
     p_cluster uuid, p_volume int, p_mount_epoch bigint, p_block_bytes int, p_segment_blocks bigint, p_segments int,
     p_owner text) RETURNS void
@@ -56,7 +57,7 @@ BEGIN
      WHERE o.volume = p_volume;
 END $$;
 
---- gateway: Says what may be done with a volume: active, read_only, draining or lost
+--- gateway: Sets the state of a volume: active, read_only, draining or lost
 CREATE FUNCTION mantle.set_volume_state(p_volume int, p_state text) RETURNS void
 LANGUAGE plpgsql VOLATILE {as_change} AS $$
 BEGIN

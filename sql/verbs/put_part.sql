@@ -10,7 +10,7 @@ DECLARE
     v_now timestamptz := clock_timestamp();
 BEGIN
     PERFORM mantle.raise_fault(mantle.latch_entries(ARRAY[p_upload], ARRAY[p_part::text], NULL));
-    -- Bytes that are copied are in use already, under whatever epoch they were written.
+    -- Copied bytes are already in use, whatever the epoch under which they were written.
     IF NOT p_copied THEN
         PERFORM mantle.raise_fault(mantle.latch_segments(p_locator));
     END IF;

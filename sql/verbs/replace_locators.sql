@@ -1,7 +1,7 @@
 --- gateway: Gives objects of one directory other locators, of the same bytes elsewhere; {source_changed} if an object has another
 --- id or locator by now
--- Nothing else of an object changes. Only its own row names the new bytes, also if others may use the old ones: these are
--- answered, or freed, only if no other row may name them (P52, P60).
+-- Nothing else of an object changes. Only its own row names the new bytes, even if others may use the old ones. The old
+-- ones are returned, or freed, only if no other row may name them (P52, P60).
 CREATE FUNCTION mantle.replace_locators_delegated(
     p_pid bigint, p_name text[], p_id bigint[], p_old text[], p_new text[])
 RETURNS TABLE (ord int, code text, old_locator text)

@@ -1,9 +1,10 @@
---- gateway: Takes what was freed on the node of p_at in segments that a mount has: answers each locator once, when its row's
---- delete is durable on whatever may be promoted, and as old as p_delay_ms says
--- `p_horizon` is what the last call for this node answered, NULL in the first: a history, a transaction number below which
--- every transaction had ended then, and a position in the WAL behind the commits of all these. (A commit of a mutation is flushed
--- before others see it, so the position of the last flush is one.) Once that is flushed wherever a failover may go, their
--- deletes cannot be undone (P60). Only who has the segment calls this, and its own commit comes before its use of the blocks.
+--- gateway: Takes what was freed on the node of p_at in segments that a mount has. It returns each locator once, after
+--- the removal of its row is durable on every server that may be promoted, and at least p_delay_ms old
+-- `p_horizon` is the horizon that the last call for this node returned, NULL in the first call. It has a history, a
+-- transaction number below which every transaction had ended then, and a WAL position after all their commits. (A
+-- mutation's commit is flushed before others see it, so the position of the last flush is such a position.) Once every
+-- server that may be promoted has flushed that position, their deletes cannot be undone (P60). Only the gateway that
+-- has the segment calls this, and it uses the blocks only after this call's commit.
 CREATE FUNCTION mantle.take_freed_delegated(
     p_at bigint, p_volume int, p_mount_epoch bigint, p_horizon text, p_delay_ms bigint, p_limit int, OUT horizon text,
     OUT locators text[])
@@ -50,9 +51,9 @@ BEGIN
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_at]));
 END $$;
 
---- gateway: Removes freed rows on the node of p_at without freeing anything; answers how many
--- For those whose blocks belong to other bytes by now: an asynchronous standby that was promoted may bring back rows that were
--- taken.
+--- gateway: Removes freed rows on the node of p_at without freeing their blocks; returns how many
+-- For rows whose blocks already hold other bytes: after the promotion of an asynchronous standby, rows that were taken
+-- may be there again.
 CREATE FUNCTION mantle.forget_freed_delegated(p_at bigint, p_volume int, p_mount_epoch bigint, p_locators text[]) RETURNS int
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} AS $$
 DECLARE

@@ -2,7 +2,7 @@
 
 A fault lasts some seconds, and an alert waits for minutes. So Prometheus asks every second and gets a copy of the rules
 in which each duration (`for`, and the ranges of the expressions) is divided by SHORTENED, and `for` is 20 s at most. A
-healthy cluster is judged by settings and rules as they are.
+healthy cluster is judged by the original settings and rules.
 """
 
 import re

@@ -1,10 +1,10 @@
 """Watches IndexNodes for two wrong answers: directories that PostgreSQL never had, and records older than an earlier
 answer.
 
-Clients hardly meet the first: reads of such a directory's content go to PostgreSQL too, and the client that was making
-it makes it again. So the watch asks the replicas directly, all the time. At the end it asks PostgreSQL about each id:
-as a directory, or in the answer to a request that made one (removed since). Clients hardly meet the second, either: the
-index finds it after some seconds, and repairs it by a rebuild.
+Clients seldom see the first: a read of such a directory's content also asks PostgreSQL, and the client that was making
+the directory makes it again. So the watch asks the replicas directly, all the time. At the end it looks for each id in
+PostgreSQL: as a directory, or, if it was removed since, in the answer to the request that made it. Clients seldom see
+the second either: the index finds it after some seconds, and repairs it by a rebuild.
 """
 
 import threading

@@ -1,8 +1,8 @@
 """A Citus cluster for these suites: a coordinator and two workers, each a server as in server.py, and databases whose
 MetaTable is distributed.
 
-Sessions go to every node in turn, whether it has the directory or not: a client of the product may be connected to any.
-With one worker all directories are on one node, and all sessions go to it.
+Sessions connect to every node in turn, whether it has the directory or not: a client may be connected to any node. With
+one worker all directories are on one node, and all sessions connect to it.
 """
 
 import itertools

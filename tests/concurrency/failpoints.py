@@ -2,7 +2,7 @@
 
 They exist in test databases only (sql_wrappers.py). A session arms one by name. When its verb gets there, it waits for
 a session-level advisory lock until the test opens the gate. pg_locks shows that the point was reached, so tests wait
-for that, not for a time. A point disarms itself once it is reached.
+for that, not for a time. A failpoint is disarmed once it is reached.
 """
 
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
-"""A removal of a directory waits for writers in it for at most 2 s, and so does any change for somebody's lock on a
-table. Then it has done nothing, and may be retried (P11, P18). The failpoints of the other suites lift that bound.
+"""A removal of a directory waits at most 2 s for writers in it, and any change waits at most 2 s for a lock on a table.
+After that it has changed nothing, and may be retried (P11, P18). The failpoints of the other suites lift that bound.
 """
 
 import time

@@ -1,5 +1,5 @@
-"""New entries are written to the shards directly, without Citus. They must take part in all that Citus' own INSERT
-takes part in: which shard map they use, what they lock, what Citus learns of them.
+"""New entries are written to the shards directly, without Citus. The write must do what Citus' own INSERT does: use a
+valid shard map, take the same locks, and tell Citus of the change.
 """
 
 import threading

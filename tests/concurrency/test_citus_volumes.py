@@ -1,4 +1,5 @@
-"""Bytes in volumes on several nodes. Each fences its own puts (P59), frees by itself (P60); a scan reads all (P61)."""
+"""Bytes in volumes on several nodes. Each node fences its own puts (P59) and writes its own freed rows (P60); a scan
+reads all nodes (P61)."""
 
 import uuid
 from collections.abc import Iterator

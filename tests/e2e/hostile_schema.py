@@ -1,5 +1,5 @@
-"""A schema whose functions, operators, types and tables have the names of those that statements use. Each that is used
-says so in the server's log.
+"""A schema whose functions, operators, types and tables have the same names as those that statements use. If a
+statement uses one of them, it writes a line into the server's log.
 """
 
 NAME = "hostile"

@@ -1,7 +1,7 @@
 """How each operation of the permission matrix is tried through the SQL verbs, as a gateway calls them.
 
-They get a directory's id, so they know nothing of what is on the way. Each answers the codes of its places, in order; a
-batch verb takes all places in one call.
+The verbs get a directory's id, so they do not check the directories on the way. Each function returns the codes of its
+places, in order; a batch verb takes all places in one call.
 """
 
 import uuid

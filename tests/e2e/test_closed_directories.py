@@ -1,5 +1,5 @@
-"""Nothing behind a closed directory is told: not by a race between a check and the reading, not by an upload, a
-bucket's owner, or metadata that is compared.
+"""Nothing below a closed directory is revealed: not by a race between check and read, nor by an upload, a bucket's
+owner, or a comparison with metadata.
 
 Alice (1001) and Bob (1002) are in group 50, Carol (1003) is not.
 """

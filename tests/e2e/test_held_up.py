@@ -1,8 +1,9 @@
-"""What somebody leaves open on the server, in whatever database, holds nothing up without bound and without a word.
+"""A transaction that somebody leaves open on the server, in any database, delays nothing without a bound or without a
+message.
 
-A logical slot is made only once every transaction that is open has ended. So while one is forgotten, log, `mantle
-status`, `check_cluster()` and the gateways' metrics name it, and the attempts are bounded. Old snapshots, and what is
-used up or expires, are named before they hurt.
+PostgreSQL makes a logical slot only after every open transaction has ended. So while one is forgotten, log, `mantle
+status`, `check_cluster()` and the gateways' metrics name it, and the attempts are bounded. Old snapshots, resources that
+are nearly used up, and certificates that expire soon are named before they do harm.
 """
 
 import json

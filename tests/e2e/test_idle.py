@@ -1,7 +1,7 @@
 """A stack to which nothing happens writes nothing: no transaction id is used, and the WAL has only PostgreSQL's own.
 
 Transaction ids that are used while nothing happens bring the next wraparound vacuum, and their commits fill archives.
-MANTLE_IDLE_SECONDS says how long is looked; the default has each periodic work of the services in it at least once.
+MANTLE_IDLE_SECONDS says how long the test watches; by default each periodic task of the services runs at least once.
 """
 
 import itertools

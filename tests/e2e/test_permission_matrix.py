@@ -2,12 +2,12 @@
 
 tests/support/permission_model.py states what each operation needs. For each operation it makes every class of callers
 with every bit, on the way, in the directory and on the entry. Here each becomes directories and an entry of its own,
-and the operation is tried as Bob (1002, in group 50). Where he is refused, root (uid 0) tries the same by the first
-way, and is not: so the refusal has changed nothing, and uid 0 may everything. The page has its table from the same
-model.
+and the operation is tried as Bob (1002, in group 50). Where he is refused, root (uid 0) tries the same through the
+first interface, and succeeds. This shows that the refusal has changed nothing, and that uid 0 may do everything. The
+table of the page is made from the same model.
 
-All operations are tried by one test for each wire: what follows every test, such as `mantle.check()`, takes longer than
-the cells of an operation.
+One test for each interface tries all operations, because the checks after every test, such as `mantle.check()`, take
+longer than the cells of an operation.
 """
 
 import os

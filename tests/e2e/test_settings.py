@@ -1,7 +1,7 @@
-"""Settings of the database and of roles (ALTER DATABASE, ALTER ROLE), which reach the sessions of services.
+"""Settings of the database and of roles (ALTER DATABASE, ALTER ROLE), which affect the sessions of services.
 
-The services' roles have what they depend on pinned in the database, so a setting there does no harm. Where it is not
-pinned, a mutation gets a clear answer, readiness and check_cluster say why, and all heals once it is.
+The settings that the services' roles depend on are pinned, so other settings do no harm. If they are not pinned, a
+mutation gets a clear answer, readiness and check_cluster say why, and everything recovers once they are.
 """
 
 import uuid

@@ -1,9 +1,9 @@
 """Whether a server writes while nothing happens: its next transaction id, and the records of its WAL.
 
-Earlier changes leave work that has nothing to do with idling, and that comes late. Autovacuum comes when it likes. A
-reader that meets a dead row prunes its page, and one that meets an index entry of a dead row marks it; with checksums
-each is a WAL record after a checkpoint. `settle` does all of that first, and proves that nothing is left: after it,
-no table of any database has a dead row, a row without its hint bits, or an index entry of a removed row.
+Earlier changes leave work that is done later and has nothing to do with an idle server. Autovacuum may come at any
+time. A reader that meets a dead row prunes its page, and one that meets an index entry of a dead row marks it; with
+checksums each is a WAL record after a checkpoint. `settle` does all of that first, and proves that nothing is left:
+after it, no table of any database has a dead row, a row without its hint bits, or an index entry of a removed row.
 """
 
 import re

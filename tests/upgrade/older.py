@@ -1,4 +1,4 @@
-"""An artificial older version: the current install script with a few changes taken back, and the hand-written way from
+"""An artificial older version: the current install script with a few changes undone, and the hand-written upgrade from
 it.
 
 It exercises every kind of change that an upgrade makes, whether or not a released version is frozen.

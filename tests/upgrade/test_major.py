@@ -1,8 +1,8 @@
 """`pg_upgrade` to another major version, typed from docs/runbooks.md: a loaded stack with its IndexNodes and gateway,
 and twenty databases with work left for the worker.
 
-Runs where the suite runs on another server than Debian's (`make test PG=18`); the old server is Debian's. A worker that
-ran in the old server meanwhile would burn transaction ids: `check` and `pg_amcheck` find what that damages.
+Runs if the suite uses another server than Debian's (`make test PG=18`); the old server is Debian's. A worker that ran
+in the old server meanwhile would use transaction ids: `check` and `pg_amcheck` find the damage that this causes.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Slots belong to the server: each database has names of its own, and keeps those that it has."""
+"""Slots belong to the server: each database has its own slot names, and existing names stay."""
 
 import os
 from collections.abc import Callable

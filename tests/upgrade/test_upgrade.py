@@ -1,4 +1,4 @@
-"""ALTER EXTENSION mantle UPDATE: what a database is afterwards, and what it still holds."""
+"""ALTER EXTENSION mantle UPDATE: the catalog and the data of a database afterwards."""
 
 import difflib
 from collections.abc import Callable

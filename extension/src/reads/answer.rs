@@ -1,5 +1,5 @@
-//! The rows that a read answers. Columns of the MetaTable are copied as they are, toasted ones too: the statement's
-//! snapshot keeps what they point to for as long as the statement reads its result.
+//! The rows that a read returns. Columns of the MetaTable are copied as they are, also toasted ones: the statement's
+//! snapshot keeps the values that they point to until the statement has read its result.
 
 use std::ffi::CStr;
 

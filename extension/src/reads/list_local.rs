@@ -1,7 +1,7 @@
 //! `mantle.list_local`: pages of several directories that are on this node, each in one value.
 //!
-//! Invariant (P40): no page delays another. One that cannot be read at once is left, and the gateway reads it alone, by
-//! `mantle.list` or `mantle.list_filled`. So this function needs no fallback.
+//! Invariant (P40): no page delays another. A page that cannot be read at once is left out, and the gateway reads it
+//! alone, by `mantle.list` or `mantle.list_filled`. So this function needs no fallback.
 
 use std::ops::ControlFlow;
 
@@ -22,10 +22,10 @@ use crate::{
     },
 };
 
-/// Most entries of the PostgreSQL index whose rows nobody sees any more that a page may pass. It takes a page of a
-/// thousand entries twice the time.
+/// A page may pass at most this many entries of the PostgreSQL index whose rows are dead. To pass that many doubles the
+/// time of a page of a thousand entries.
 const UNSEEN_MAX: usize = 1000;
-/// Most bytes of all pages. Pages that come after are left.
+/// Most bytes of all pages. Later pages are left out.
 const BYTES_MAX: usize = 64 << 20;
 /// The room that a page begins with, for some 20 entries.
 const PAGE_BYTES: usize = 4096;

@@ -1,5 +1,5 @@
-//! Entries in one value: the rows of PostgreSQL's binary COPY format, without its header and trailer. A row of its own
-//! would cost PostgreSQL, PgBouncer and the gateway several times as much as what it holds.
+//! Entries in one value: the rows of PostgreSQL's binary COPY format, without its header and trailer. A row for each
+//! entry would cost PostgreSQL, PgBouncer and the gateway several times as much as its content.
 //!
 //! Format: for each entry the number of its columns (16 bits); for each of these its length (32 bits, -1: NULL) and its
 //! bytes, as the type's function for binary output writes them. `sql/reads/list.sql` names the columns.
@@ -25,7 +25,7 @@ const ORD: usize = 0;
 const CODE: usize = 1;
 const ENTRIES: usize = 2;
 
-/// What reads answer of an entry, in this order.
+/// The columns of an entry that reads return, in this order.
 const ENTRY: &[&CStr] = &include!(concat!(env!("OUT_DIR"), "/entry.rs"));
 /// The version of the binary form of `jsonb`.
 const JSONB_VERSION: u8 = 1;

@@ -1,12 +1,12 @@
 //! The tables that a read opens: the MetaTable, or its shards on this node.
 //!
 //! Invariant (P57): a shard's rows count only if the shard was on this node before the statement took its snapshot, and
-//! still is after the last row was read. So the map must be older than the transaction, and stay: [`Tables::hold`].
-//! Rows of a shard that has left may be older than an acknowledged change; those of one that has come may be newer than
-//! the snapshot, which then shows none.
+//! still is after the last row was read. So the map of shards must be older than the transaction, and must not change:
+//! [`Tables::hold`]. Rows of a shard that has moved away may be older than an acknowledged change. Rows of a shard that
+//! has moved here may be newer than the snapshot, which then shows none of them.
 //!
-//! A read announces no change to Citus ([`crate::citus::placement`] does), takes no lock on the shard's metadata, and
-//! does not wait for the lock of a shard: another element of the call may be in another shard.
+//! Unlike [`crate::citus::placement`], a read announces no change to Citus and takes no lock on the shard's metadata.
+//! It does not wait for the lock of a shard, because other elements of the call may be in other shards.
 
 use std::rc::Rc;
 

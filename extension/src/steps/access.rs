@@ -1,8 +1,9 @@
 //! Who may change what, checked under the latch of the directory (P56).
 //!
-//! A directory's permission is in its entry, which on Citus may be on another node than the partition that a verb latches. So
-//! the caller gives the permission that its lookup found. It is right if it was never changed; once it was, the directory's
-//! attribute record has a copy, which the latch protects, and which wins.
+//! A directory's permission is in its entry, which on Citus may be on another node than the partition that a verb
+//! latches. So the caller passes the permission that its lookup found. It is right as long as the permission was never
+//! changed. After a change the directory's attribute record has a copy, which the latch protects and which takes
+//! precedence.
 
 use mantle_types::{Caller, ErrorCode, Permission, permission::NewAttributes};
 use pgrx::prelude::*;

@@ -1,11 +1,11 @@
 //! Latches: advisory locks until the end of the transaction, in lock classes of our own.
 //!
-//! No `pg_advisory*` function can build these lock tags (they use classes 1 and 2, Citus a few up to 20), so other
-//! users neither block latches nor are blocked (P6).
+//! No `pg_advisory*` function can make these lock tags (they use classes 1 and 2; Citus uses a few up to 20). So other
+//! users of advisory locks neither block latches nor are blocked by them (P6).
 //!
 //! Invariants: all callers take latches in one order, so that they never deadlock: epoch, then pids ascending (the
-//! strongest mode of each at once), then names ascending by hash, then moves, then segments ascending. A latch is a statement of its own before any
-//! statement that reads (P7, P12). A batch takes at most `BATCH_LATCHES_MAX`.
+//! strongest mode of each at once), then names ascending by hash, then moves, then segments ascending. A latch is a
+//! statement of its own, before any statement that reads (P7, P12). A batch takes at most `BATCH_LATCHES_MAX`.
 
 use mantle_types::ErrorCode;
 use pgrx::{bgworkers::BackgroundWorker, prelude::*};

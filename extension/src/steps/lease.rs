@@ -1,7 +1,7 @@
 //! Leases: how long, and under which history and epoch, a resolved id may be used (P8).
 //!
-//! A mutation checks its lease after the latches and before it writes anything. So an absent tombstone means that the
-//! directory is live: tombstones are kept longer than any lease.
+//! A mutation checks its lease after the latches and before it writes anything. Tombstones are kept longer than any
+//! lease. So under a valid lease, a directory without a tombstone exists.
 
 use std::{cell::RefCell, collections::HashMap};
 

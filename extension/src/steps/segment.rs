@@ -1,8 +1,8 @@
 //! The fence of segments of volumes (P59): a row may name new bytes only under the epoch that this node admits for their segment.
 //!
-//! Who names new bytes latches their segments shared, in a statement of its own, and then checks (P7). Who admits a new epoch
-//! latches them exclusively (`sql/verbs/admit_segments.sql`). The table is an ordinary one, also on Citus: each node has its own
-//! rows, so the check asks nobody else.
+//! A verb that stores a locator of new bytes latches their segments shared, in a statement of its own, and then checks
+//! (P7). The admission of a new epoch latches them exclusively (`sql/verbs/admit_segments.sql`). The table of
+//! admissions is an ordinary one, also on Citus: each node has its own rows, so the check asks no other node.
 
 use std::collections::HashMap;
 
@@ -34,7 +34,7 @@ pub fn segment_of(locator: &str) -> Option<(i32, i32, i64)> {
 pub struct Admitted(HashMap<(i32, i32), Option<i64>>);
 
 impl Admitted {
-    /// What keeps a row from naming these bytes. Only after the latch of the segment, and within `Spi::connect`.
+    /// Why a row may not name these bytes. Call it only after the latch of the segment, and within `Spi::connect`.
     pub fn fault(&mut self, locator: &str) -> Option<ErrorCode> {
         if !is_in_volume(locator) {
             return None;
@@ -45,8 +45,8 @@ impl Admitted {
     }
 }
 
-/// The epoch that this node admits for a segment. An admission ends with the history in which it was made: rows may have gone back
-/// since, and bitmaps that were derived from them are wrong (P61).
+/// The epoch that this node admits for a segment. An admission ends with the history in which it was made: in another
+/// history rows may have an older state, so that bitmaps derived from them are wrong (P61).
 fn admitted(volume: i32, segment: i32) -> Option<i64> {
     let read = |row: &Row| (row.named::<i64>(c"epoch"), row.named::<String>(c"lineage"));
     let key = [Key::int4(1, volume), Key::int4(2, segment)];
@@ -55,8 +55,9 @@ fn admitted(volume: i32, segment: i32) -> Option<i64> {
     epoch.filter(|_| is_current)
 }
 
-/// MT048 if a row may not name the bytes of this locator, because their segment is not, or not any more, leased under its epoch; MT049
-/// if it begins like a locator of bytes in a volume and is none. NULL for every other locator.
+/// MT048 if a row may not name the bytes of this locator, because their segment is not, or not any more, leased under
+/// its epoch; MT049 if it begins like a locator of bytes in a volume but is not a valid one. NULL for every other
+/// locator.
 #[pg_extern(volatile)]
 fn segment_fault(locator: Option<&str>) -> Fault {
     let locator = locator.filter(|locator| is_in_volume(locator))?;

@@ -1,11 +1,11 @@
 //! Walks a tree in S3's key order, one page at a time.
 //!
 //! Names have their trailing slash and are compared as bytes, so the depth-first order of rows is the byte order of
-//! whole keys. A directory that the caller may not read and search is not entered: its permission is in the row by which the
-//! walk found it. A page seeks its place with one primary-key lookup a level, then reads forward. Its cost depends on the
-//! directories that it passes through, not on its position in the namespace. Siblings are read in chunks and kept, so a
-//! page of thousands of small directories costs one statement a directory. All statements run under the caller's
-//! snapshot.
+//! whole keys. The walk does not enter a directory that the caller may not both read and search; it reads the
+//! permission in the directory's own row. A page finds its start with one primary-key lookup a level, then reads
+//! forward. Its cost depends on the directories that it passes through, not on its position in the namespace. Siblings
+//! are read in chunks and kept, so a page of thousands of small directories costs one statement a directory. All
+//! statements run under the caller's snapshot.
 
 use std::{collections::VecDeque, thread::LocalKey};
 

@@ -1,9 +1,10 @@
-//! Entry of a verb: latches, then the fast path, then the SQL fallback for the elements that are left.
+//! The beginning of every verb: latches, then the fast path, then the SQL fallback for the remaining elements.
 //!
-//! The verbs are C functions, so that new entries are made without plpgsql or SPI, which cost a single put more than
-//! its rows. The fallback is called in place of the verb (`postgres/function.rs`).
+//! The verbs are C functions, so that new entries are made without plpgsql or SPI: for a single put these cost more
+//! than its rows. The fallback is called in place of the verb (`postgres/function.rs`).
 //!
-//! Steps are called by their SQL names, so that replacing one in a database works here too; tests do that.
+//! The fast path calls steps by their SQL names. So a test can replace a step in its database, and the fast path uses
+//! the replacement too.
 
 use std::ffi::CStr;
 

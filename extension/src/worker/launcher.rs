@@ -3,7 +3,7 @@
 //! `mantle.compaction_databases` names these databases; `*` means all that accept connections and are not templates.
 //! Under `*`, a worker ends at once in a database without the extension. The launcher probes such a database again
 //! after [`RECHECK_INTERVAL`], or when the settings are reloaded; between probes it costs nothing. In a named database
-//! the worker waits for the extension instead. PostgreSQL does not tell why a worker has ended, but a worker that found
+//! the worker waits for the extension instead. PostgreSQL does not say why a worker has ended, but a worker that found
 //! the extension has left a record (`outcomes.rs`).
 //!
 //! Each worker takes one of `max_worker_processes`, which others need too. If none is free, the launcher logs that once

@@ -1,10 +1,10 @@
-//! What the worker of each database did last, in shared memory; `mantle.worker_steps` and `check_cluster` show it.
+//! The last results of each database's worker, in shared memory; `mantle.worker_steps` and `check_cluster` show them.
 //!
-//! A worker that fails in its first statement can write no table, and one that finds nothing to do must not write any.
-//! A restart of the server forgets everything.
+//! They are not in a table, because a worker that fails in its first statement cannot write to one, and a worker that
+//! finds nothing to do must not write. A restart of the server deletes them.
 //!
-//! Invariant: a database has a record if its worker has found the extension, or has failed. So the launcher knows from
-//! the record that there is something to do in the database.
+//! Invariant: a database has a record if its worker has found the extension, or has failed. So the record tells the
+//! launcher that the database needs a worker.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

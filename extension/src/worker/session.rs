@@ -1,8 +1,9 @@
 //! The settings of a background process' session.
 //!
-//! ALTER DATABASE and ALTER ROLE reach these too. A default such as
-//! `default_transaction_isolation = 'serializable'` would make every step fail for ever. So a worker sets what its steps
-//! depend on, above both (as autovacuum does). `sql/admin/pin_settings.sql` does the same for the services' roles.
+//! ALTER DATABASE and ALTER ROLE also affect a worker's session. A default such as
+//! `default_transaction_isolation = 'serializable'` would make every step fail for ever. So a worker sets the settings
+//! that its steps depend on, with precedence over both (as autovacuum does). `sql/admin/pin_settings.sql` does the same
+//! for the services' roles.
 
 use std::ffi::CStr;
 

@@ -8,8 +8,8 @@ use futures::{StreamExt, stream, stream::BoxStream};
 /// Bytes as they are sent to a client.
 pub type ByteStream = BoxStream<'static, io::Result<Bytes>>;
 
-/// The bytes of a read. The first piece is there already, so that a client learns of a failure instead of getting the
-/// beginning of an answer.
+/// The bytes of a read. The first piece has already been read, so that after a failure the client gets an error, not
+/// the beginning of an answer.
 pub struct Content {
     pub first: Bytes,
     /// `None` if the first piece is all.

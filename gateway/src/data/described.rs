@@ -1,5 +1,5 @@
-//! What an object's metadata says of its checksum, for listings: they have a thousand objects, so the document is passed
-//! over and not read as a whole.
+//! Reads the checksum from an object's metadata, for listings. A listing has a thousand objects, so this skips the rest
+//! of the document instead of parsing it.
 
 use std::{borrow::Cow, fmt};
 

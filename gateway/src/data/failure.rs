@@ -45,7 +45,7 @@ pub(super) fn failed(cause: &(dyn StdError + 'static)) -> Error {
     ErrorCode::Internal.into()
 }
 
-/// Whether a write failed for want of space, or of the space that this user may take.
+/// Whether a write failed because the disk, or this user's quota, is full.
 fn is_full(cause: &(dyn StdError + 'static)) -> bool {
     use io::{Error, ErrorKind};
     let mut kinds = anyhow::Chain::new(cause).filter_map(|cause| cause.downcast_ref::<Error>().map(Error::kind));

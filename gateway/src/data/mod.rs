@@ -1,6 +1,6 @@
 //! The objects' bytes. There are several kinds of stores; a locator says which one has the bytes, and the configuration says
 //! which one takes new ones. Invariant: bytes are durable before metadata names them, and are removed only when no metadata names
-//! them any more. A locator is used once, so bytes are never overwritten.
+//! them any more. A locator is never used again, so bytes are never overwritten.
 //!
 //! - `files`: a local folder, one file an object
 //! - `bucket`: a bucket of another object store
@@ -73,7 +73,7 @@ enum Place<'a> {
 /// Bytes that are durable but that no metadata names yet.
 #[derive(Clone, Debug)]
 pub struct Stored {
-    /// What metadata keeps of them: a text that begins with the kind of store.
+    /// The locator that metadata keep: a text that begins with the kind of store.
     pub locator: String,
     pub size: u64,
     pub checksums: Checksums,
@@ -157,7 +157,7 @@ impl DataStore {
         }
     }
 
-    /// Removes bytes that certainly no metadata names, and none will. If that fails, the sweeper removes them later.
+    /// Removes bytes that no metadata names now or later. If that fails, the sweeper removes them later.
     pub async fn discard(&self, stored: &Stored) {
         self.delete(&stored.locator).await;
     }

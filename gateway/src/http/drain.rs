@@ -1,6 +1,6 @@
-//! What a service leaves of a request's body. A client that still sends when the connection closes may never see the answer,
-//! and on a connection that stays open the rest would be taken for the next request. So the rest is read, within bounds, or
-//! the answer says that the connection closes.
+//! Handles the part of a request's body that a service has not read. If a connection closes while its client still
+//! sends, the client may never see the answer. If the connection stays open, the rest of the body would be taken for
+//! the next request. So the rest is read, up to a bound, or the answer says that the connection closes.
 
 use std::{
     pin::Pin,
@@ -34,7 +34,7 @@ pub struct BodyIdle;
 struct Lent {
     body: Option<Body>,
     idle: Duration,
-    /// Runs while a byte is awaited; the request's own time stands still then.
+    /// Runs while the next byte is awaited; this does not count as the request's time.
     timer: Option<(Pin<Box<Sleep>>, Pause)>,
     waiting: Arc<Waiting>,
     rest: Rest,

@@ -1,4 +1,4 @@
-//! Probes and metrics, on an address of their own: who may ask for objects need not see what the service knows of itself.
+//! Probes and metrics, on an address of their own, because users of objects need not see the state of the service.
 
 use std::{
     sync::{Arc, OnceLock},

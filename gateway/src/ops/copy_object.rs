@@ -1,5 +1,5 @@
-//! copy_object: a new object of another one's bytes. No byte is copied: both rows name the same, and only the sweeper
-//! removes them once no row does (P52).
+//! copy_object: makes an object that uses the bytes of another one. No byte is copied: both rows name the same bytes,
+//! and only the sweeper removes them, once no row names them (P52).
 
 use mantle_types::{EntryId, Error, ErrorCode, Result, name::Path};
 use serde_json::Value;

@@ -1,8 +1,8 @@
 //! Moves a directory: to another path (rename), or into the trash, where no path leads (remove_tree). The index's
 //! leader resolves the paths and locks the source, one transaction moves the entry, and the change's arrival in the
-//! index ends the call. The cost does not depend on the entries below the directory: if their keys become larger, up to 1,000 of
-//! them are read, and more only if keys may become too large (`growth.rs`). Invariant: a lock is released here only when the transaction is known not to have committed; otherwise the
-//! leader resolves the lock.
+//! index ends the call. The cost does not depend on the entries below the directory: if their keys become larger, up to
+//! 1,000 of them are read, and more only if keys may become too large (`growth.rs`). Invariant: this module releases a
+//! lock only when the transaction is known not to have committed; otherwise the leader releases it.
 
 use mantle_index_client::RenameRequest;
 use mantle_types::{
@@ -46,7 +46,7 @@ enum Outcome {
 #[derive(Clone, Copy)]
 struct Growth {
     added: KeySize,
-    /// The directory of which it is known that no key below it becomes too large.
+    /// The directory that was measured: no key below it becomes too large.
     measured: Option<DirectoryId>,
 }
 
@@ -108,8 +108,9 @@ impl Gateway {
         }
     }
 
-    /// What keys would grow by, and the directory if it was measured: before the lock, since one that has to be released again
-    /// costs more. A failure says nothing yet, since the caller may lack the permission to know.
+    /// By how much keys would grow, and the directory if it was measured. It is measured before it is locked, because a
+    /// lock that must be released again costs more. A failure is not reported yet, since the caller may lack the permission
+    /// to know.
     async fn growth(&self, change: &DirectoryMove<'_>) -> Option<Growth> {
         let destination = change.destination?;
         let added = KeySize::added(change.source, destination)?;

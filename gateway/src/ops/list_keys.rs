@@ -1,5 +1,5 @@
 //! list_keys: S3's listings. The index resolves the directory; PostgreSQL has the entries, which are read by the directory's id.
-//! So a directory that takes its place meanwhile is not read without a check of its own.
+//! So if another directory takes over the path meanwhile, it is not read without its own permission check.
 
 use mantle_types::{Caller, Result, name::Path};
 

@@ -1,5 +1,5 @@
-//! Stores and reads an object's bytes. A locator names bytes of a store, or the manifest of an upload, whose extents are read one
-//! after the other, a page of them at a time.
+//! Stores and reads an object's bytes. A locator names bytes in a store, or the manifest of an upload. The extents of a
+//! manifest are read one after the other, in pages.
 
 use std::{collections::VecDeque, io, ops::Range, sync::Arc};
 

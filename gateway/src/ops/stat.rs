@@ -1,4 +1,5 @@
-//! stat: reads an entry. The index resolves the parent; PostgreSQL, which also has objects, has the entry.
+//! stat: reads an entry. The index resolves the parent. The entry itself comes from PostgreSQL, because the index has
+//! no objects.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,7 @@
-//! The sweeper removes bytes that no metadata names and that are older than any upload takes. Crashes and unknown
-//! outcomes leave them: between the bytes and their metadata, and between a commit and the removal of replaced bytes.
-//! The database says, in batches, which locators are unused; without its answer nothing is removed. It removes the files
-//! of uploads that ended in their middle too, and ends multipart uploads that were abandoned.
+//! The sweeper removes bytes that no metadata names and that are older than the longest upload. Crashes and unknown
+//! outcomes leave such bytes: between the writing of bytes and of their metadata, and between a commit and the removal
+//! of replaced bytes. The database says, in batches, which locators are unused; without its answer nothing is removed.
+//! The sweeper also removes the files of interrupted uploads, and ends abandoned multipart uploads.
 
 use std::{sync::Arc, time::Duration};
 

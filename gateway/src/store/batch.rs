@@ -1,15 +1,15 @@
 //! Natural batching of one verb's calls: calls that arrive while one is in flight go together in the next. An idle
-//! batcher sends a call at once, alone. After 20 ms it no longer waits for a call (which may wait for a latch) and
-//! sends the next beside it. It does wait that long: with four always in flight, batches were a third as large and
-//! mkdirs half as many a second (16 clients, 2 processors). Invariants: at most `batches_in_flight_max` calls are in
-//! flight; a batch holds a request id once; an element that was sent runs to its end, and its caller gets exactly one
-//! answer.
+//! batcher sends a call at once, alone. A call may wait for a latch, so after 20 ms the batcher sends the next one in
+//! parallel. It does not do this earlier: with four calls always in flight, batches were a third as large, and there
+//! were half as many mkdirs a second (16 clients, 2 processors). Invariants: at most `batches_in_flight_max` calls are
+//! in flight; a batch holds a request id once; an element that was sent runs to its end, and its caller gets exactly
+//! one answer.
 //!
-//! A batch is one transaction, so a fault of the call belongs to no element. The elements are then sent singly (P12).
-//! They keep their request ids, which makes this harmless if the batch committed after all.
+//! A batch is one transaction, so an error of the whole call belongs to no element. The elements are then sent one by
+//! one (P12). They keep their request ids, so this is harmless even if the batch was committed.
 //!
-//! An element is sent only while somebody waits for its answer: neither has the client gone, nor was it told that the answer is
-//! late (P44).
+//! An element is sent only while somebody waits for its answer: not if the client has disconnected, or was answered
+//! that the wait was too long (P44).
 
 use std::{collections::HashSet, future::Future, sync::Arc, time::Duration};
 
@@ -240,7 +240,7 @@ async fn single<C: Calls>(calls: Arc<C>, permits: Arc<Semaphore>, job: Job<C>, l
     }
 }
 
-/// Sends an element, of which it is noted that it is sent.
+/// Sends an element that has been marked as sent.
 async fn alone<C: Calls>(calls: &C, job: Job<C>, lost: bool) {
     let answer = calls.alone(&job.element, lost).await;
     // An error says that nothing was changed, or that it is not known.

@@ -1,11 +1,12 @@
 //! Coalesces reads: those that arrive while statements are in flight go together in the next, and callers with equal keys
-//! share one answer. This makes each cheaper, and what may come in storms, such as lookups of missing paths, leaves
-//! connections to others (P28). Invariants (P40): an answer comes from a statement that was sent after the read arrived;
-//! at most `in_flight_max` statements are in flight; a caller gets an answer, or a retryable refusal, within `wait`.
+//! share one answer. This makes each read cheaper. It also limits the connections that a storm of reads, such as
+//! lookups of missing paths, can use (P28). Invariants (P40): an answer comes from a statement that was sent after the
+//! read arrived; at most `in_flight_max` statements are in flight; a caller gets an answer, or a retryable refusal,
+//! within `wait`.
 //!
 //! A read never waits for others to come: an idle reader sends it at once, alone. With `stalled`, one statement is in
-//! flight, and the next goes beside it once that takes long, or once enough reads wait to fill it. A statement that fails
-//! as a whole says nothing about its reads, so they are sent singly.
+//! flight; the next is sent in parallel if that one takes long, or if enough reads wait to fill it. If a statement
+//! fails as a whole, this says nothing about its single reads, so they are sent one by one.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},

@@ -148,9 +148,9 @@ impl Database {
         answer
     }
 
-    /// Ends a session that refuses mutations, though a new one would not: one that began before a setting was changed back,
-    /// or has another client's SET. The pooler chooses the session; mostly it is the one of the last statement. `false`: new
-    /// sessions refuse them too, or the database does not answer.
+    /// Ends a session that refuses mutations although a new one would not: it began before a setting was changed back,
+    /// or has another client's SET. The pooler chooses the session; usually it is that of the last statement. `false`:
+    /// new sessions refuse them too, or the database does not answer.
     pub async fn end_stale_session(&self) -> bool {
         match self.query_once(&sql::END_STALE_SESSION, &[]).await {
             Ok(rows) => rows.first().is_some_and(|row| rows::get(row, "is_sound").unwrap_or(false)),
@@ -158,7 +158,7 @@ impl Database {
         }
     }
 
-    /// Ends a session whose statements are cut off after milliseconds.
+    /// Ends a session whose statements are cancelled after milliseconds.
     pub async fn end_cutting_session(&self) {
         let _ = self.query_once(&sql::END_CUTTING_SESSION, &[]).await;
     }
@@ -197,9 +197,10 @@ impl Database {
     }
 }
 
-/// A connection on which a statement runs; `None` once it is back in the pool. Dropped before the answer, it is closed: the next
-/// answer on it would be this one's. PostgreSQL then ends a read (`client_connection_check_interval`). No cancel request is sent:
-/// PgBouncer 1.18 ended itself at some of them ("bad client state").
+/// A connection on which a statement runs; `None` once it is back in the pool. If it is dropped before the answer, the
+/// connection is closed, because the next answer on it would belong to this statement. PostgreSQL then ends a read
+/// (`client_connection_check_interval`). No cancel request is sent: PgBouncer 1.18 ended itself at some of them ("bad
+/// client state").
 struct InUse(Option<Object>);
 
 impl InUse {

@@ -1,5 +1,6 @@
 //! Finds the roles that may call `pg_logical_emit_message`, and so forge the change stream (P6). A restore, a new node
-//! or an administrator may grant it, so the gateway asks every node now and then, and is not ready while a role may.
+//! or an administrator may grant it, so the gateway asks every node regularly, and is not ready while such a role
+//! exists.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,7 +13,7 @@ use super::{Store, nodes::Node, rows, sql};
 
 /// How often the nodes are asked.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// How soon they are asked again where that failed.
+/// How soon they are asked again if that failed.
 const RETRY: Duration = Duration::from_secs(1);
 /// A node that does not answer in this time keeps its last answer.
 const NODE_TIMEOUT: Duration = Duration::from_secs(1);

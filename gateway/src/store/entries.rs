@@ -1,9 +1,10 @@
-//! Reads of single entries, which each stat, GET and HEAD begins with. Those that arrive while others are in flight go
-//! together to the node that has them (`coalesced_reads.rs`): PostgreSQL spends several times as much on a statement as on
-//! a row.
+//! Reads of single entries; each stat, GET and HEAD begins with one. Reads that arrive while others are in flight go
+//! together to the node that has the entries (`coalesced_reads.rs`), because a statement costs PostgreSQL several times
+//! as much as a row.
 //!
-//! Invariant (P40): no read waits for one that the node cannot answer at once. The node refuses that one (`wrong_node`: its
-//! shard has moved, or is locked), or leaves it, and it is sent alone, after the shard map was read again.
+//! Invariant (P40): no read waits for another one that the node cannot answer at once. The node refuses such a read
+//! (`wrong_node`: its shard has moved, or is locked), or leaves it out. It is then sent alone, after the shard map was
+//! read again.
 
 use std::{sync::Arc, time::Duration};
 

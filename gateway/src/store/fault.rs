@@ -1,5 +1,5 @@
-//! Classifies failed statements by SQLSTATE, never by message text. Citus raises some errors without a SQLSTATE of
-//! their own; the source file that raised them decides.
+//! Classifies failed statements by SQLSTATE, never by message text. Citus raises some errors without a specific
+//! SQLSTATE; for these the source file that raised them decides.
 
 use mantle_types::{Error, ErrorCode};
 use tokio_postgres::error::{DbError, SqlState};

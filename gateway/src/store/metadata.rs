@@ -1,5 +1,5 @@
-//! What is kept with an entry as a document of JSON: the user's metadata, headers, tags, checksums. It is read when somebody
-//! asks for it: a page has a thousand entries, and says little of each.
+//! The JSON document that is kept with an entry: the user's metadata, headers, tags, checksums. It is parsed only when
+//! somebody needs it, because a page has a thousand entries, and shows little of each.
 
 use std::{error::Error, sync::OnceLock};
 

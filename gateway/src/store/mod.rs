@@ -1,6 +1,6 @@
 //! The metadata database: one method, or one [`Mutations`], per verb. Calls of one verb that arrive while others are in
-//! flight are batched (`batch.rs`). Invariant: a change that may have happened is `unknown_outcome`, never a failure
-//! (P18); `database.rs` decides which statements are sent again.
+//! flight are batched (`batch.rs`). Invariant: a change that may have been made is reported as `unknown_outcome`, never
+//! as a failure (P18); `database.rs` decides which statements are sent again.
 
 mod batch;
 mod coalesced_reads;

@@ -1,5 +1,5 @@
-//! Entries in one value: rows of PostgreSQL's binary COPY format, which `mantle.list_local` and `mantle.stat_local` write. A
-//! row of its own for each entry would take the gateway longer than what is in it.
+//! Entries in one value: rows of PostgreSQL's binary COPY format, which `mantle.list_local` and `mantle.stat_local` write.
+//! To read a separate row for each entry would cost the gateway more than its content.
 //!
 //! Format: for each entry the number of its columns (16 bits); for each of these its length (32 bits, -1: NULL) and its
 //! bytes in PostgreSQL's binary format. The columns are those that `mantle.list` answers.

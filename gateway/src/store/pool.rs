@@ -23,8 +23,8 @@ use tokio_postgres::{AsyncMessage, Client, Config, error::SqlState};
 use crate::config::Postgres;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// A machine that is gone says nothing. After so long without a sign of it the connection counts as broken; without this,
-/// changes would hold their connections for a quarter of an hour.
+/// A machine that has failed does not close its connections. After this time without an answer a connection counts as
+/// broken; without this limit, changes would hold their connections for a quarter of an hour.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 const KEEPALIVE: Duration = Duration::from_secs(5);
 

@@ -1,6 +1,6 @@
-//! A row that a statement answers as one column, a record in PostgreSQL's binary format. A function that is called in the
-//! list of a SELECT answers such rows. PostgreSQL then has one column to parse, plan and describe, and not one for each
-//! attribute: a statement for one entry takes it half the time.
+//! A row that a statement returns as one column: a record in PostgreSQL's binary format. A function that is called in
+//! the select list returns such rows. PostgreSQL then parses, plans and describes one column instead of one for each
+//! attribute. This halves the time of a statement for one entry.
 //!
 //! Format: the number of fields; for each its type's oid, its length (-1: NULL) and its bytes. Numbers have 32 bits.
 

@@ -1,6 +1,6 @@
-//! Asks every node whether it refuses the gateway's mutations: for a setting of the database or of the gateway's role, or
-//! because a session began while there was one, or kept a SET of another client of its pooler. Lookups go on meanwhile,
-//! so the gateway says that it is not ready.
+//! Asks every node whether it refuses the gateway's mutations. The reason may be a setting of the database or of the
+//! gateway's role. It may also be a session that began while there was such a setting, or that kept a SET of another
+//! client of its pooler. Lookups still succeed then, so the gateway reports that it is not ready.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{Store, nodes::Node, rows, sql};
 
 /// How often the nodes are asked.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// A node that does not answer in this time, or fails, says nothing: requests that need it report the failure.
+/// A node that does not answer in this time, or fails, is ignored: requests that need it report the failure.
 const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What the nodes answered last, some seconds ago.
@@ -32,7 +32,7 @@ impl Store {
     /// that a probe answers at once.
     ///
     /// # Errors
-    /// The configured node cuts off even the question.
+    /// The configured node cancels even this query.
     pub fn refusals(&self) -> Result<Vec<String>> {
         let Known { reasons, failure } = self.refusals.0.lock().clone();
         failure.map_or(Ok(reasons), Err)
@@ -46,7 +46,7 @@ impl Store {
             let at = |why| format!("{}:{}: {why}", node.address.host, node.address.port);
             match answer {
                 Ok(Ok(of_node)) => reasons.extend(of_node.into_iter().map(at)),
-                // The configured node cuts off even the question. An older extension does not know it, which is no failure.
+                // The configured node cancels even this query. An older extension does not know it, which is no failure.
                 Ok(Err(error)) if place == 0 && error.code() != ErrorCode::NotImplemented => return Err(error),
                 _ => {}
             }
@@ -54,7 +54,7 @@ impl Store {
         Ok(reasons)
     }
 
-    /// Asks for ever: for [`Self::refusals`], for the log, and to end stale sessions.
+    /// Asks again and again, for [`Self::refusals`], for the log, and to end stale sessions.
     pub async fn watch_refusals(&self) {
         loop {
             let answer = self.read_refusals().await;

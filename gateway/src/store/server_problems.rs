@@ -1,5 +1,6 @@
-//! Asks every node now and then what holds it up or is used up (`mantle.server_problems`), for metrics and log: transactions
-//! that stay open, old snapshots, connections. Each is named, since a number does not say whom to end.
+//! Asks every node regularly what delays it or is used up (`mantle.server_problems`), for metrics and log: transactions
+//! that stay open, old snapshots, connections. The log names each culprit, since a number does not say which session to
+//! end.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

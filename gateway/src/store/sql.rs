@@ -1,8 +1,8 @@
 //! Every SQL string of the gateway's process; the command line has `bin/mantle/sql.rs`. Each call is one statement,
 //! nearly always of one function. So it is its own transaction in one round trip, without BEGIN and COMMIT. Invariant
 //! (P45): a standby answers none of them. It refuses writes (25006), and reads ask for the end of its WAL (55000). All
-//! functions, operators and types name their schema: the search_path may be anybody's. (IN, LIKE, BETWEEN, CASE x WHEN and
-//! IS DISTINCT FROM hide an operator.)
+//! functions, operators and types name their schema, because the search_path may have any value. (IN, LIKE, BETWEEN,
+//! CASE x WHEN and IS DISTINCT FROM hide an operator.)
 
 use mantle_types::verbs;
 
@@ -85,7 +85,7 @@ statements! {
     /// The node's number as a source (0 for a coordinator that is none), and what is wrong with its background worker.
     WORKER_PROBLEMS "worker_problems" read
         "SELECT coalesce(mantle.index_source(), 0) AS source, ARRAY(SELECT p FROM mantle.worker_problems() AS p) AS problems";
-    /// The node's number as above, and what holds its server up or is used up: kinds, culprits and details.
+    /// The node's number as above, and what delays its server or is used up: kinds, culprits and details.
     SERVER_PROBLEMS "server_problems" read
         "SELECT coalesce(mantle.index_source(), 0) AS source, \
                 coalesce(pg_catalog.array_agg(p.problem ORDER BY p.problem, p.culprit, p.detail), '{}') AS problems, \
@@ -98,7 +98,8 @@ statements! {
                 ARRAY(SELECT s.problem FROM mantle.setting_problems(session_user) AS s WHERE s.refuses) AS problems";
     /// Whether a new session would accept mutations; if this one does not, it ends.
     END_STALE_SESSION "end_stale_session" read "SELECT mantle.end_stale_session() AS is_sound";
-    /// Ends the session if it cuts statements off within a second. Not much is done in a millisecond, so this asks nothing else.
+    /// Ends the session if it cancels statements within a second. Only little can run in a millisecond, so this does
+    /// nothing else.
     END_CUTTING_SESSION "end_cutting_session" read
         "SELECT CASE WHEN pg_catalog.current_setting('statement_timeout') OPERATOR(pg_catalog.~) '^[1-9][0-9]{0,2}ms$' \
                      THEN pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid()) ELSE false END";

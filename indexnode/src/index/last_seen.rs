@@ -1,5 +1,5 @@
-//! The last transaction that a source's stream has brought. By it, a server with another history is told from the one that was
-//! read (P35): a copy of its disk has the same system identifier, timeline and slot.
+//! The last transaction of a source's stream. It distinguishes the server that was read from one with another history
+//! (P35): a copy of the server's disk has the same system identifier, timeline and slot.
 
 use mantle_types::{
     Lsn,
@@ -23,7 +23,7 @@ pub enum LastSeen {
 }
 
 impl LastSeen {
-    /// The position: nothing behind it, and below the position that is applied, changed a directory.
+    /// A position: no change of a directory lies between it and the applied position.
     pub fn lsn(self) -> Lsn {
         match self {
             Self::Slot(lsn) | Self::Transaction { commit_lsn: lsn, .. } => lsn,

@@ -8,7 +8,8 @@
 //!
 //! Randomness only seeds the hash tables at construction. Neither the state nor the digest depends on it.
 //!
-//! IndexTable and the lock bit come from Mantle (SOSP '25). P1 to P4, P20, P21 and P23 are restated where they act.
+//! IndexTable and the lock bit come from Mantle (SOSP '25). The code that enforces P1 to P4, P20, P21 and P23 cites
+//! them.
 
 mod apply;
 mod arena;

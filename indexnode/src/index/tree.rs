@@ -1,8 +1,8 @@
 //! One copy of the directory tree, with the position in each source up to which it is applied: the served tree, or the one
 //! that a rebuild fills.
 //!
-//! Invariant: the table holds for each id the applied record with the highest version, or nothing if that was the removal.
-//! Nothing else decides, so streams of several sources converge however they interleave.
+//! Invariant: for each id the table holds the applied record with the highest version, or nothing if that record was
+//! the removal. The result depends on nothing else, so streams of several sources converge in any interleaving.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
-//! Whether a message between replicas comes from a member, and whether its term can be one.
+//! Checks whether a message between replicas comes from a member, and whether its term is possible.
 //!
-//! A message of Raft is believed: whoever may send one can change the index on every replica, or stop the group for good. So the
-//! certificate of its sender has to be for the host of the member in whose name it speaks.
+//! Replicas trust Raft messages: whoever may send one can change the index on every replica, or stop the group
+//! permanently. So the sender's certificate must be for the host of the member that the message names as its sender.
 
 use mantle_tls::{Connection, Identity, Security, host_of};
 use tonic::Status;

@@ -22,8 +22,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 const EVENT_BUFFER: usize = 4096;
 const APPLICATION: &str = "mantle-indexnode";
-/// What sessions depend on, above the settings of the database and of the role. No pooler is in between, which would refuse
-/// it; gateways have settings of their role instead (`mantle.pin_settings`).
+/// Settings that sessions depend on, with precedence over those of the database and of the role. There is no pooler in
+/// between, which would refuse them; gateways use settings of their role instead (`mantle.pin_settings`).
 const SETTINGS: &str = "-c default_transaction_isolation=read\\ committed -c default_transaction_read_only=off \
                         -c synchronous_commit=on -c search_path=pg_catalog,pg_temp -c row_security=on \
                         -c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0";

@@ -1,7 +1,8 @@
 //! Sessions that are kept for a moment, because the same statement is likely to be needed again soon.
 //!
-//! Opening a session costs PostgreSQL a process and both sides a TLS handshake: a third of a second on a busy machine. A rename
-//! that failed keeps its lock that long, since its abort record is written first, and every rename that meets the lock waits.
+//! Opening a session costs PostgreSQL a process and both sides a TLS handshake: a third of a second on a busy machine.
+//! For that time a failed rename would keep its lock, because its abort record is written first, and every rename that
+//! meets the lock would wait.
 
 use std::{
     sync::{Arc, Weak},
@@ -18,7 +19,7 @@ use super::upstream::{Database, Session};
 const KEPT_MAX: usize = 4;
 /// PostgreSQL's connections are few, and a replica that led has no use for one.
 const KEPT_FOR: Duration = Duration::from_secs(10);
-/// A kept session whose server has gone without a word shows it only by silence.
+/// If the server of a kept session has failed, the only sign is that it does not answer.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// Sessions that nobody uses at the moment.

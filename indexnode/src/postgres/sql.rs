@@ -36,7 +36,8 @@ pub(super) const TERMINATE: &str = "SELECT pg_catalog.pg_terminate_backend($1::i
 pub(super) const DROP_SLOT: &str = "SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM \
                              pg_catalog.pg_replication_slots WHERE slot_name = $1 \
                              AND database = pg_catalog.current_database()";
-/// Transactions with an id that are older than a number of seconds; those of the server's own sessions without one hold nobody up.
+/// Transactions with an id that are older than a number of seconds; transactions of the server's own sessions without
+/// an id delay nobody.
 pub(super) const OPEN_TRANSACTIONS: &str = "SELECT pg_catalog.concat_ws(', ', culprit, detail) FROM mantle.open_transactions() \
                              WHERE has_id AND pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) since) \
                              OPERATOR(pg_catalog.>) $1::pg_catalog.float8 \

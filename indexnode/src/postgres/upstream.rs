@@ -1,6 +1,6 @@
 //! The traits through which the IndexNode uses PostgreSQL. The simulation implements them for a model.
 //!
-//! Invariant: everything that the index reads from PostgreSQL, or that decides about it, comes through these traits. Errors
+//! Invariant: everything that the index reads from PostgreSQL, or that affects it, comes through these traits. Errors
 //! are for the log; no code distinguishes them.
 
 use std::{sync::Arc, time::Duration};
@@ -216,8 +216,8 @@ pub trait Statements: Send + Sync {
     async fn terminate(&self, pid: i32) -> Result<()>;
     /// Drops the slot, if it is there.
     async fn drop_slot(&self, name: &str) -> Result<()>;
-    /// The transactions of any database that have been open for longer than `age` and keep a slot from being made, in words; the
-    /// oldest first. None where an older extension cannot say.
+    /// Descriptions of the transactions of any database that have been open for longer than `age` and prevent the
+    /// creation of a slot; the oldest first. Empty if an older extension cannot report them.
     async fn held_up_by(&self, age: Duration) -> Result<Vec<String>>;
 
     /// Copies the directories of the group's namespaces to `chunks`, under an exported snapshot if one is given. Returns the

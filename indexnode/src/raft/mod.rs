@@ -1,6 +1,6 @@
 //! Raft around the index: durable log, state machine, snapshots, the network between replicas and the read index.
 //!
-//! Invariant: what a replica acknowledges to a leader or a candidate is on its disk before the answer leaves. Source:
+//! Invariant: what a replica acknowledges to a leader or a candidate is on its disk before it sends the answer. Source:
 //! openraft's storage and network (v2) contracts.
 
 mod builder;

@@ -1,7 +1,7 @@
 //! openraft's network: its messages over the peer service.
 //!
-//! Invariant: every message names the cluster and node that it is for, so that a replica at a dead one's address is never
-//! taken for it.
+//! Invariant: every message names the cluster and node that it is for. So a replica that uses the address of a dead one
+//! is never mistaken for it.
 
 use std::{
     fs::File,

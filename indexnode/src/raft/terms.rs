@@ -1,7 +1,7 @@
 //! Bounds the terms that other replicas name, in their messages and in their answers.
 //!
-//! A replica takes the highest term that it hears of. Elections raise terms one by one, so a term far ahead is forged or broken.
-//! After the highest number no election could follow: the group would stop for good.
+//! A replica adopts the highest term that it receives. Elections raise terms one by one, so a term far ahead is forged
+//! or damaged. After the highest possible number no election could follow: the group would stop permanently.
 
 use std::sync::{
     Arc,
@@ -11,12 +11,12 @@ use std::sync::{
 use super::log::LogStore;
 use crate::failpoints::{self, Failpoint};
 
-/// A term this far ahead is noticed: few elections fail.
+/// A term this far ahead is logged and counted: so many failed elections are rare.
 const JUMP_NOTICED: u64 = 100;
 /// A term this far ahead is refused.
 const JUMP_MAX: u64 = 1 << 32;
 
-/// The terms that this replica may believe, from the one that its log knows. Clones share the count.
+/// The terms that this replica may accept, beginning at the one in its log. Clones share the count.
 #[derive(Clone)]
 pub struct TermCheck {
     log: LogStore,
@@ -31,7 +31,7 @@ impl TermCheck {
     /// Checks a term that another replica names.
     ///
     /// # Errors
-    /// It is too far ahead to be one; the text says so.
+    /// The term is too far ahead to be genuine; the text says so.
     pub fn check(&self, term: u64) -> Result<(), String> {
         let (_, vote) = self.log.last_and_vote();
         let known = vote.map_or(0, |vote| vote.leader_id.term);

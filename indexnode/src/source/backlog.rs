@@ -1,5 +1,5 @@
-//! Transactions received from one source, in commit order, until they are proposed. One that is larger than a log entry may be
-//! is taken in pieces (P37).
+//! Transactions received from one source, in commit order, until they are proposed. A transaction that is larger than a
+//! log entry may be is taken in pieces (P37).
 //!
 //! Invariant: `released ≤ received`. A transaction, or a piece of it, is taken only when its end is at or below the gate's
 //! position (P5). No batch has a position above a transaction of which a piece is left.
@@ -51,7 +51,7 @@ pub struct Backlog {
     received: Lsn,
     gate: Lsn,
     entry_bytes_max: usize,
-    /// What the server has to show before it is believed.
+    /// What the server must send before it is trusted.
     retrace: Retrace,
 }
 

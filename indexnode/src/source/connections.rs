@@ -1,8 +1,8 @@
 //! Connections to the group's sources: for each PostgreSQL node a session and a connection to its walsender.
 //!
-//! A source that cannot be reached (it fails over, its host is cut off) does not delay the changes of the others: it is like a
-//! source whose stream is late. Only work that needs all sources waits for it: a copy, a comparison, a namespace's move, the
-//! purge of remembered removals.
+//! A source that cannot be reached (during its failover, or while its host is cut off) does not delay the changes of
+//! the others: the leader treats it like a source whose stream is late. Only work that needs all sources waits for it:
+//! a copy, a comparison, a namespace's move, the purge of remembered removals.
 
 use std::{collections::BTreeSet, time::Duration};
 

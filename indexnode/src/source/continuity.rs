@@ -1,5 +1,5 @@
-//! Decides whether the index can go on from its position or must be rebuilt, for each source when its stream begins (P35). The
-//! facts come from the walsender, on the same connection that will stream.
+//! Decides whether the index can continue from its position or must be rebuilt, for each source when its stream begins
+//! (P35). The walsender gives the facts, on the same connection that will stream.
 
 use std::fmt;
 

@@ -1,11 +1,13 @@
-//! Rebuilds the index from PostgreSQL, beside the index that serves: epoch, slots, positions, copy, in this order (P36). The
-//! epoch comes first, so that renames prepared under the locks about to be lost can no longer commit.
+//! Rebuilds the index from PostgreSQL, beside the index that serves: epoch, slots, positions, copy, in this order
+//! (P36). The epoch comes first, because the rebuild loses the locks: renames that were prepared under them can then no
+//! longer commit.
 //!
-//! The old cluster of a group that was founded again may live on, cut off from PostgreSQL, and gateways still ask it under the
-//! old epoch. So nothing is served or acknowledged before their leases have ended (P5).
+//! When a group is founded again, its old Raft cluster may still run, cut off from PostgreSQL, and gateways may still
+//! ask it under the old epoch. So nothing is served or acknowledged before their leases have ended (P5).
 //!
-//! A snapshot may show commits that still wait for the standby: those under way when the slot became consistent, or when the
-//! server restarted. So the copy is swapped in only when the standbys have flushed what it may show (P5).
+//! A snapshot may show commits that still wait for the standby: those that were in progress when the slot became
+//! consistent, or when the server restarted. So the copy replaces the old index only when the standbys have flushed
+//! everything that it may show (P5).
 
 use std::{
     pin::pin,
@@ -40,7 +42,7 @@ const STANDBY_POLL: Duration = Duration::from_millis(20);
 /// How long the creation of a slot waits for one transaction at first, and at most.
 const SLOT_LIMIT_MIN: Duration = Duration::from_secs(15);
 const SLOT_LIMIT_MAX: Duration = Duration::from_secs(480);
-/// How often it is found out who holds it up.
+/// How often the transaction that delays it is looked up.
 const HELD_UP_POLL: Duration = Duration::from_secs(4);
 
 /// `is_diverged`: the served index may have changes that PostgreSQL lost.
@@ -168,9 +170,9 @@ async fn recreate_slot(node: &Node, connection: &mut SourceConnection, name: &st
     create_slot(node, connection).await.with_context(|| format!("source {}", connection.id.0))
 }
 
-/// Creates a slot. PostgreSQL lets that wait for every transaction that is open, of any database, and one may be forgotten. So
-/// the wait is bounded, by more with every attempt, since a long transaction may be none that is forgotten. Log and status tell
-/// meanwhile who holds it up.
+/// Creates a slot. PostgreSQL first waits for every open transaction of any database, and one may be forgotten. So the
+/// wait is bounded. The bound grows with every attempt, since a long transaction need not be a forgotten one. Meanwhile
+/// log and status name the transaction that delays it.
 async fn create_slot(node: &Node, connection: &mut SourceConnection) -> Result<NewSlot> {
     let SourceConnection { id, walsender, session, .. } = connection;
     let attempts = &node.stream.rebuild.slot_attempts;

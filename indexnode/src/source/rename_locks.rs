@@ -1,4 +1,4 @@
-//! Expiry of rename locks: a gateway that prepared a rename and then died must not hold its lock for ever.
+//! Expiry of rename locks: if a gateway dies after it has prepared a rename, the lock must not stay for ever.
 //!
 //! Invariant: a lock is released only after the attempt's abort record is in PostgreSQL, so that a late commit cannot move a
 //! directory that is no longer locked (P20). Time is the leader's monotonic clock, from when this leader learned of the lock.

@@ -1,9 +1,10 @@
 //! Checks at the beginning of a stream that its server has the history that was read before, and no other (P35).
 //!
-//! A copy of a server's disk that runs beside the original has its system identifier, timeline and slot, and positions that grow
-//! like the original's. The slot's confirmed position tells from where the two histories may differ: PostgreSQL had flushed
-//! that far when the index confirmed it. So the stream begins at the last transaction that is applied, or where the slot
-//! begins if that is later. What it sends below the applied position has to be that transaction, and nothing else.
+//! A copy of a server's disk that runs beside the original has the same system identifier, timeline and slot, and its
+//! positions grow like the original's. The two histories cannot differ below the slot's confirmed position, because
+//! PostgreSQL had flushed that far when the index confirmed it. So the stream begins at the last applied transaction,
+//! or where the slot begins if that is later. Below the applied position the server must send that transaction, and
+//! nothing else.
 
 use std::collections::VecDeque;
 
@@ -46,7 +47,7 @@ impl Retrace {
         Self { known, from: begins, applied_end, reached_end: applied_end.max(Lsn(reached.0.saturating_add(1))) }
     }
 
-    /// True once the server has shown all that it has to show.
+    /// True once the server has sent everything that it must send.
     pub fn is_over(&self) -> bool {
         self.known.is_empty() && self.from >= self.applied_end
     }

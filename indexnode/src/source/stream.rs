@@ -1,8 +1,8 @@
 //! The change stream of the group: proposes the transactions that the readers of all sources have released, one Raft entry at
 //! a time. Transactions of all sources that arrive while an entry is in flight share the next one.
 //!
-//! Invariant: an entry is capped in bytes (P28). Only a transaction that is larger than the cap is split over entries, and the
-//! position passes it with the last of them.
+//! Invariant: an entry has a maximum size in bytes (P28). Only a transaction that is larger is split over several
+//! entries; the position passes it with the last of them.
 
 use std::{
     collections::{BTreeSet, HashMap},

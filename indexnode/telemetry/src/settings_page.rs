@@ -1,5 +1,5 @@
-//! Tables of fields as Markdown, from the JSON schema of a type: the settings of a service, by which tests write
-//! `docs/settings.md`, and the answers of the command line, for `docs/command-line.md`.
+//! Writes tables of fields as Markdown, from the JSON schema of a type. Tests use them to write `docs/settings.md` (the
+//! settings of a service) and `docs/command-line.md` (the answers of the command line).
 
 use serde_json::Value;
 

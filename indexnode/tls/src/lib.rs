@@ -1,8 +1,8 @@
 //! TLS between Mantle's processes: the files, who a certificate is for, listeners, and connections.
 //!
-//! Every connection between IndexNodes, gateways and administrators' tools has a certificate at both ends. A certificate names a
-//! *role* (peer, gateway, administrator), and a service takes only the calls of the roles that it is for. The files are read again
-//! when they change, so a certificate or an authority is replaced without a restart.
+//! Every connection between IndexNodes, gateways and administrators' tools has a certificate at both ends. A
+//! certificate names a *role* (peer, gateway, administrator), and each service accepts only calls of certain roles. The
+//! files are read again when they change, so a certificate or an authority is replaced without a restart.
 //!
 //! A layer imports only itself and the layers below it:
 //!

@@ -1,5 +1,5 @@
-//! Files that hold secrets: passwords, keys of users. One that group or others may read is refused, so that a wrong mode is noticed
-//! when the service starts.
+//! Files that hold secrets: passwords, keys of users. A file that its group or others may read is refused, so that a
+//! wrong mode is noticed when the service starts.
 
 use std::{fs::File, io::Read, os::unix::fs::PermissionsExt, path::Path};
 

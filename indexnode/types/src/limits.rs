@@ -1,5 +1,5 @@
-//! Named limits, unit last. Relations between them are asserted at compile time. SQL names them too: `{KEY_BYTES_MAX}` in
-//! `sql/` becomes the number when the extension is built.
+//! Named limits, unit last. Relations between them are asserted at compile time. SQL uses the same names:
+//! `{KEY_BYTES_MAX}` in `sql/` becomes the number when the extension is built.
 
 macro_rules! limits {
     ($($(#[$doc:meta])+ $name:ident: $type:ty = $value:expr;)+) => {
@@ -50,8 +50,8 @@ limits! {
     VOLUME_SEGMENTS_MAX: i64 = 1 << 24;
     /// Most segments of a call that leases or admits them: each is a latch.
     SEGMENTS_PER_CALL_MAX: usize = 1000;
-    /// How long a freed row is kept that nobody takes, in seconds. After that its blocks are found to be free when their segment is
-    /// scanned.
+    /// How long a freed row that nobody takes is kept, in seconds. After that, a scan of the segment finds that its
+    /// blocks are free.
     FREED_RETENTION_S: u64 = 14 * 24 * 3600;
     /// The longest delay before freed blocks are used again, in milliseconds.
     REUSE_DELAY_MAX_MS: u64 = 7 * 24 * 3600 * 1000;

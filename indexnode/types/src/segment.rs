@@ -1,5 +1,5 @@
-//! The beginning of a locator of bytes in volumes: in which segment they are, and under which epoch that was leased (P59).
-//! PostgreSQL reads no more of the text (docs/formats.md).
+//! The beginning of a locator of bytes in volumes: the segment that has the bytes, and the epoch under which it was
+//! leased (P59). PostgreSQL reads only this part of the text (docs/formats.md).
 
 use std::str::FromStr;
 

@@ -1,5 +1,5 @@
-//! Where the database is: a URL as libpq takes it, with its parameters for TLS, and libpq's password file. So the same
-//! variables (`DATABASE_URL`, `PGPASSFILE`) serve psql and this program, and no password stands on a command line.
+//! Where the database is: a URL as libpq takes it, with its parameters for TLS, and libpq's password file. So psql and
+//! this program use the same variables (`DATABASE_URL`, `PGPASSFILE`), and no command line has a password.
 
 use std::{env, fs, path::Path, str::FromStr};
 
@@ -16,7 +16,7 @@ use tokio_postgres::{
 pub struct DatabaseUrl {
     config: Config,
     connector: PostgresConnector,
-    /// The URL says that other machines may be connected to without TLS.
+    /// The URL permits connections to other machines without TLS.
     plain: bool,
 }
 
@@ -64,8 +64,8 @@ impl DatabaseUrl {
     }
 }
 
-/// Another machine is connected to by TLS, unless the URL says that it is not. libpq would try both by itself, so that whoever
-/// is in between decides.
+/// Connections to other machines use TLS, unless the URL says otherwise. libpq alone would try both, so that an
+/// attacker in between could choose.
 fn check_plain(host: &str, port: u16, is_chosen: bool) -> Result<()> {
     ensure!(
         is_chosen || is_loopback(&format!("{host}:{port}")).unwrap_or(false),

@@ -1,6 +1,6 @@
-//! `mantle size`: what a cluster of a given size needs: connections, memory, disk, WAL. It asks nobody. The figures are
-//! in `size/figures.rs`; the formulas are here. `tests/e2e/test_sizing.py` and `tests/cluster/test_sizing.py` hold the
-//! answers against what running services use.
+//! `mantle size`: the connections, memory, disk and WAL that a cluster of a given size needs. It only calculates, and
+//! asks no server. The figures are in `size/figures.rs`; the formulas are here. `tests/e2e/test_sizing.py` and
+//! `tests/cluster/test_sizing.py` compare the answers with what running services use.
 
 mod figures;
 

@@ -11,9 +11,9 @@ use url::Url;
 
 use crate::{config::Bucket, secret_file};
 
-/// How long one request may bring or take no byte. A client that reads slowly makes such pauses, too.
+/// How long one request may transfer no byte. A client that reads slowly causes such pauses, too.
 const IDLE_MAX: Duration = Duration::from_secs(60);
-/// How long requests that failed for a passing reason are repeated. Clients have given up by then.
+/// How long a request that failed for a temporary reason is repeated. After this time clients have given up.
 const RETRIED_FOR: Duration = Duration::from_secs(20);
 const RETRIES_MAX: usize = 5;
 

@@ -1,8 +1,8 @@
-//! Bytes in a bucket of another object store: S3, Google Cloud Storage or Azure. It is for who has such a store already. The
-//! gateways share nothing then: each of them reaches every byte.
+//! Bytes in a bucket of another object store: S3, Google Cloud Storage or Azure. It is for users who already have such
+//! a store. The gateways then need no shared file system: each of them can read all bytes in the bucket.
 //!
-//! A key is `<cluster>/<xx>/<id>` below the bucket's prefix. The cluster is in it so that a sweeper lists, and removes, only what
-//! gateways of its own database have written.
+//! A key is `<cluster>/<xx>/<id>` below the bucket's prefix. It contains the cluster, so that a sweeper lists and
+//! removes only what gateways of its own database have written.
 
 mod connect;
 

@@ -1,5 +1,5 @@
-//! Bytes as files in a local folder, one for an object. Large ones are written, and all are listed and removed, through
-//! `object_store`; it would take four blocking threads in turn to read a small one, so reading is in `read`.
+//! Bytes as files in a local folder, one for an object. `object_store` writes large files, and lists and removes all
+//! files. To read a small file it would use four blocking threads in turn, so reading is in `read`.
 
 mod read;
 mod staged;

@@ -1,5 +1,5 @@
-//! Files of uploads that ended in their middle. `object_store` writes a file under its name with `#` and a number, and
-//! gives it its name at the end. Its listings leave such files out, so the sweeper's list of bytes does not have them.
+//! Files of uploads that were interrupted. `object_store` first writes a file under its name with `#` and a number, and
+//! renames it at the end. Its listings leave such files out, so the sweeper does not find them there.
 
 use std::{ffi::OsStr, fs, io, path::Path, time::SystemTime};
 

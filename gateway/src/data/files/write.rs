@@ -1,6 +1,6 @@
-//! Writes the file of an object that comes in one piece. Its name is new and nothing names it yet, so it gets its name at
-//! once: what a crash leaves is removed by the sweeper, as any bytes that no metadata names. A name of its own first, and a
-//! rename, would take one more commit of the file system's journal.
+//! Writes the file of an object that comes in one piece. The file's name is new and no metadata refer to it yet, so it
+//! is written under its final name. If a crash leaves an incomplete file, the sweeper removes it, as any bytes that no
+//! metadata names. A temporary name and a rename would need one more commit of the file system's journal.
 
 use std::{
     fs::{self, File},

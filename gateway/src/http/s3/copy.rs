@@ -1,5 +1,5 @@
-//! CopyObject. The copy shares the bytes of its source, so it costs the same for every size, unless it shall have a checksum
-//! that the source does not have.
+//! CopyObject. The copy shares the bytes of its source, so its cost does not depend on the size, unless the client
+//! wants a checksum that the source does not have.
 
 use chrono::Utc;
 use http::{Extensions, HeaderMap};

@@ -80,7 +80,7 @@ pub(super) fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
     (!list.is_empty()).then_some(list)
 }
 
-/// What a listing says of an object's checksum.
+/// What a listing shows of an object's checksum.
 pub(super) fn checksum(entry: &Entry) -> Option<(Algorithm, ChecksumKind)> {
     described_in(entry.metadata.as_ref()?.text())
 }

@@ -1,6 +1,7 @@
 //! ListObjectsV2 as nearly all clients send it. As with [`plain`](super::plain) reads, the request is not read a second time
-//! by `s3s`, which would fill a structure for each key and write each element in three steps. What an answer says is decided
-//! in [`listing`](super::listing); here it is only written, as `s3s` would write it. A test compares both.
+//! by `s3s`, which would fill a structure for each key and write each element in three steps.
+//! [`listing`](super::listing) decides what an answer contains. This module only writes it, as `s3s` would write it. A
+//! test compares both.
 
 use chrono::{DateTime, Datelike, Timelike, Utc};
 use http::{HeaderName, HeaderValue, StatusCode, header};
@@ -111,7 +112,7 @@ impl Document {
         }
     }
 
-    /// In whole seconds, as every answer has times.
+    /// In whole seconds, like the times in every answer.
     fn time(&mut self, time: DateTime<Utc>) {
         let parts = [
             (time.year().unsigned_abs(), 4, "-"),

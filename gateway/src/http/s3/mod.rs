@@ -220,7 +220,7 @@ impl S3Operations {
         }
     }
 
-    /// The same of any bucket. A caller to whom the bucket is closed gets one answer for every expectation.
+    /// The same of any bucket. A caller who may not use the bucket gets the same answer for every expected owner.
     async fn check_owner_of(
         &self,
         caller: &Caller,

@@ -1,6 +1,6 @@
-//! What happens to a request once `s3s` has verified its signature. A native call goes to the native API. Every other is
-//! checked here, and goes to a second service of `s3s`, which reads it and calls the operation. Between the two a request
-//! can be changed without breaking its signature: what `s3s` would misread is taken out.
+//! Handles a request after `s3s` has verified its signature. A native call goes to the native API. Any other request is
+//! checked here, and goes to a second service of `s3s`, which reads it and calls the operation. Between the two
+//! services a request can be changed without breaking its signature: parts that `s3s` would misread are removed.
 
 use std::sync::Arc;
 

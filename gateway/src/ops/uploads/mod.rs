@@ -1,5 +1,5 @@
-//! Multipart uploads. An upload is a row under its own id, its parts are bytes that are stored already, and completing it
-//! copies none: the object's row names the upload as its manifest (P53). Any gateway continues any upload.
+//! Multipart uploads. An upload is a row under its own id. Its parts are bytes that are already stored, and completing
+//! it copies no bytes: the object's row names the upload as its manifest (P53). Any gateway can continue any upload.
 
 mod complete;
 mod list;
@@ -109,8 +109,9 @@ impl Gateway {
         Ok(upload)
     }
 
-    /// The namespace of an upload to a key. An error if the caller may not search a directory on the way, so that nothing is
-    /// told of uploads behind a closed one, and none goes on there. Who sees all uploads finds them anyway.
+    /// The namespace of an upload to a key. An error if the caller may not search a directory on the way. So nothing is
+    /// revealed of uploads below a closed directory, and none continues there. Callers who see all uploads find them
+    /// anyway.
     async fn namespace_of_upload(&self, call: &Call, namespace: &str, key: &Path<'_>) -> Result<NamespaceId> {
         let parents = key.split_last().map(|(_, parents)| parents).unwrap_or_default();
         let reached = self.search(&call.caller, namespace, parents, Purpose::Lookup).await;

@@ -1,5 +1,6 @@
-//! Writes a snapshot in parts while the index changes. It takes everything except the directories when it begins, and writes
-//! each directory as it was then (see `before_images`). A part reads a few shards; between two parts the index can change.
+//! Writes a snapshot in parts while the index changes. At its beginning it copies everything except the directories;
+//! later it writes each directory as it was at the beginning (see `before_images`). A part reads a few shards; between
+//! two parts the index can change.
 
 use std::{
     collections::VecDeque,

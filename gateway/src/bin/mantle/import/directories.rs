@@ -1,7 +1,7 @@
 //! Loads the directories of an ordered tree. First it finds the existing directories, level by level from the root, and
 //! stops at the first level without one: an empty namespace costs one call. Then it makes the others in the order of
 //! the walk. So a call has whole subtrees and needs few latches, because only parents outside the call are latched.
-//! Last it makes the directories explicit that a line names, so that they stay when they are empty.
+//! Finally it makes the directories explicit that have a line of their own, so that they stay when they are empty.
 
 use std::collections::VecDeque;
 
