@@ -21,7 +21,7 @@ from tests.support.slots import drop_slot, slot_name
 from .inspection import READY_BOUND_S, command_line
 from .logs import COLOUR
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.server, pytest.mark.faults]
 # "within 30 s"
 NAMED_BOUND_S = 30.0
 OTHER = "held_up_other"
