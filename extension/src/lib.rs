@@ -11,10 +11,12 @@
 //! - `steps`: latches, leases, segments of volumes, counts, names, removals, answers to requests, the change-stream message;
 //! - `citus`: which node has a partition, and what Citus must know of writes without it;
 //! - `row_security`: which namespaces a role may read;
+//! - `certificates`: when the server's certificates expire;
 //! - `settings`: the GUCs;
 //! - `fault`: how an error code leaves Rust;
 //! - `postgres`: PostgreSQL's C API.
 
+mod certificates;
 mod citus;
 mod fault;
 mod postgres;

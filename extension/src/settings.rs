@@ -34,6 +34,7 @@ pub static TOMBSTONE_RETENTION_S: GucSetting<i32> = GucSetting::<i32>::new(86_40
 static TRANSACTION_AGE_MAX_S: GucSetting<i32> = GucSetting::<i32>::new(900);
 static PREPARED_AGE_MAX_S: GucSetting<i32> = GucSetting::<i32>::new(60);
 static SNAPSHOT_AGE_MAX_XIDS: GucSetting<i32> = GucSetting::<i32>::new(5_000_000);
+static CERTIFICATE_DAYS_MIN: GucSetting<i32> = GucSetting::<i32>::new(14);
 static CONNECTIONS_MAX_PERCENT: GucSetting<i32> = GucSetting::<i32>::new(90);
 /// Gateways read it with the index group. Those that must wait for its end read it too: a group founded beside one that
 /// may still live, and each step of a namespace's move.
@@ -82,6 +83,14 @@ const DELTA_RECORDS_DETAIL: &CStr =
     c"always and never are for comparisons. On Citus the setting counts on the directory's node.";
 
 const INTEGERS: &[Integer] = &[
+    Integer {
+        name: c"mantle.certificate_days_min",
+        meaning: c"Days before the end of a certificate of ssl_cert_file or ssl_ca_file from which on mantle.server_problems() names it.",
+        detail: c"",
+        setting: &CERTIFICATE_DAYS_MIN,
+        min: 0,
+        max: 3_650,
+    },
     Integer {
         name: c"mantle.compaction_naptime_ms",
         meaning: c"Longest time between two rounds of the worker over all directories with delta records.",

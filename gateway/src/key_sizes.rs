@@ -72,15 +72,23 @@ impl KeySizes {
     /// Makes sure that the namespace's row permits a key, before it is made.
     pub async fn admit(&self, store: &Store, ns: NamespaceId, key: &Path<'_>) -> Result<()> {
         let size = KeySize::of(key);
-        if size.is_within(KeySize::FIRST) {
+        match self.is_permitted(ns, size) {
+            true => Ok(()),
+            false => self.raise(store, ns, size.step()).await,
+        }
+    }
+
+    fn is_permitted(&self, ns: NamespaceId, size: KeySize) -> bool {
+        size.is_within(KeySize::FIRST) || self.permitted.read().get(&ns).is_some_and(|known| size.is_within(*known))
+    }
+
+    /// Makes sure that the namespace's row permits keys of exactly this size.
+    pub async fn raise(&self, store: &Store, ns: NamespaceId, size: KeySize) -> Result<()> {
+        if self.is_permitted(ns, size) {
             return Ok(());
         }
         let known = self.permitted.read().get(&ns).copied().unwrap_or(KeySize::FIRST);
-        if size.is_within(known) {
-            return Ok(());
-        }
-        let step = size.step();
-        let raised = KeySize { levels: step.levels.max(known.levels), bytes: step.bytes.max(known.bytes) };
+        let raised = KeySize { levels: size.levels.max(known.levels), bytes: size.bytes.max(known.bytes) };
         store.raise_key_size(ns, raised.levels, raised.bytes).await?;
         // Another call may have raised it further meanwhile.
         let mut sizes = self.permitted.write();

@@ -59,7 +59,7 @@ pub const METRICS: &[Metric] = &[
     gauge(
         "mantle_gateway_server_problems",
         "source",
-        "Problems of a PostgreSQL server: what holds it up, and what is used up (`mantle.server_problems()`).",
+        "Problems of a PostgreSQL server: what holds it up, what is used up and what expires (`mantle.server_problems()`).",
     ),
     gauge(
         "mantle_gateway_server_problem",

@@ -1,10 +1,10 @@
--- What holds this server up, or is about to: transactions and snapshots that stay, and what is used up. An open transaction
--- anywhere on the server, also a forgotten PREPARE TRANSACTION in another database, keeps every logical slot from being
--- made. An old snapshot keeps vacuum from removing rows, so hot rows become slow. Statements of others are not shown: they
+-- What holds this server up, or is about to: transactions and snapshots that stay, what is used up, and what expires. An
+-- open transaction anywhere on the server, also a forgotten PREPARE TRANSACTION in another database, keeps every logical
+-- slot from being made. An old snapshot keeps vacuum from removing rows, so hot rows become slow. Statements of others are not shown: they
 -- may hold secrets.
 
---- index: Transactions that are open anywhere on this server: who, since when, whether with a transaction id, and how old
---- the snapshot is, in transactions
+--- index: Transactions that are open anywhere on this server: who, since when (NULL: unknown), whether with a transaction
+--- id, and how old the snapshot is, in transactions
 -- SECURITY DEFINER, because pg_stat_activity shows other roles' transactions only to members of pg_read_all_stats.
 CREATE FUNCTION mantle.open_transactions()
 RETURNS TABLE (culprit text, detail text, since timestamptz, prepared boolean, has_id boolean, snapshot_age bigint)
@@ -20,12 +20,17 @@ BEGIN
     -- is a standby's, which pg_stat_replication has.
     RETURN QUERY
     SELECT 'process ' || a.pid || coalesce(' in database ' || quote_ident(a.datname), ''),
-           format('%s of role %s, application %s, xid %s, %s, transaction open for %s s. End it: SELECT pg_terminate_backend(%s)',
+           format('%s of role %s, application %s, xid %s, %s, transaction open for %s. End it: SELECT pg_terminate_backend(%s)',
                   a.backend_type, coalesce(a.usename, '-'), quote_literal(a.application_name),
                   coalesce(a.backend_xid::text, 'none'), coalesce(a.state, 'at work'),
-                  extract(epoch FROM clock_timestamp() - a.xact_start)::bigint, a.pid),
-           a.xact_start, false, a.backend_xid IS NOT NULL, age(a.backend_xmin)::bigint
+                  coalesce(extract(epoch FROM clock_timestamp() - s.since)::bigint || ' s', 'an unknown time'), a.pid),
+           s.since, false, a.backend_xid IS NOT NULL, age(a.backend_xmin)::bigint
       FROM pg_stat_activity a
+     -- Some background workers start no statements, such as Citus' maintenance daemon. PostgreSQL says of each of their
+     -- transactions that it began with the process.
+     CROSS JOIN LATERAL (
+               SELECT CASE WHEN a.backend_type = 'client backend' OR a.xact_start > a.backend_start + interval '1 second'
+                           THEN a.xact_start END AS since) AS s
      WHERE (a.backend_xid IS NOT NULL OR a.backend_xmin IS NOT NULL) AND a.xact_start IS NOT NULL
        AND a.backend_type NOT IN ('autovacuum worker', 'mantle worker') AND a.pid <> pg_backend_pid();
 END $$;
@@ -104,6 +109,25 @@ BEGIN
       FROM pg_prepared_xacts x HAVING v_prepared > 0 AND count(*) >= v_prepared;
 END $$;
 
+--- Certificates of this server that expire within so many days, or that were replaced and are not loaded
+CREATE FUNCTION mantle.certificate_problems(p_days int) RETURNS TABLE (problem text, culprit text, detail text)
+LANGUAGE plpgsql VOLATILE {as_caller} AS $$
+BEGIN
+    IF NOT current_setting('ssl')::boolean THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    SELECT 'certificate', c.setting,
+           CASE WHEN c.expires IS NULL THEN 'the file has no certificate that can be read'
+                WHEN c.expires < clock_timestamp() + p_days * interval '1 day'
+                THEN format('the first certificate of the file expires at %s, in %s days', c.expires,
+                            round(extract(epoch FROM c.expires - clock_timestamp()) / 86400, 1))
+                ELSE format('the file was changed at %s and is not loaded: SELECT pg_reload_conf()', c.changed) END
+      FROM mantle.server_certificates() AS c
+     WHERE c.expires IS NULL OR c.expires < clock_timestamp() + p_days * interval '1 day'
+        OR c.changed > pg_conf_load_time();
+END $$;
+
 --- mantle.server_problems with these limits: ages of a transaction and of a prepared one, the age of a snapshot in
 --- transactions, and the percentage of connections in use
 CREATE FUNCTION mantle.server_problems_beyond(
@@ -138,8 +162,8 @@ BEGIN
     END IF;
 END $$;
 
---- gateway, index, monitor: What holds this server up or is used up: the problem's kind, who or what, and the details. No
---- row: nothing. Settings have the limits
+--- gateway, index, monitor: What holds this server up, is used up or expires: the problem's kind, who or what, and the
+--- details. No row: nothing. Settings have the limits
 CREATE FUNCTION mantle.server_problems() RETURNS TABLE (problem text, culprit text, detail text)
 LANGUAGE plpgsql VOLATILE {as_owner} AS $$
 #variable_conflict use_column
@@ -155,4 +179,6 @@ BEGIN
                v_transaction * interval '1 second', v_prepared * interval '1 second',
                current_setting('mantle.snapshot_age_max_xids', true)::bigint,
                current_setting('mantle.connections_max_percent', true)::int) AS p;
+    RETURN QUERY SELECT p.problem, p.culprit, p.detail
+      FROM mantle.certificate_problems(current_setting('mantle.certificate_days_min', true)::int) AS p;
 END $$;

@@ -1,6 +1,6 @@
--- Renames of directories leave every key below them within the limits. What bounds the keys of a namespace is kept in its
--- row, so that a rename need not look at the entries below the directory: no key is larger than the largest that was made
--- and all that renames have added. A rename for which that is too much measures the directory (P55).
+-- Renames of directories leave every key below them within the limits (P55). What bounds the keys of a namespace is kept in
+-- its row, so that a rename need not read many entries below the directory: no key is larger than the largest that was
+-- made and all that such renames have added. A rename for which that is too much measures the directory.
 
 --- gateway, importer: Notes that keys of this size may be made from now on
 CREATE FUNCTION mantle.raise_key_size(p_ns bigint, p_levels int, p_bytes int) RETURNS void

@@ -2,10 +2,11 @@
 
 A logical slot is made only once every transaction that is open has ended. So while one is forgotten, log, `mantle
 status`, `check_cluster()` and the gateways' metrics name it, and the attempts are bounded. Old snapshots, and what is
-used up, are named before they hurt.
+used up or expires, are named before they hurt.
 """
 
 import json
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -261,6 +262,50 @@ def test_used_up_walsenders_are_named(stack, superuser):
                 senders.enter_context(connect_to(stack, "mantle", replication="database"))
         await_named(stack, superuser, "wal_senders", "max_wal_senders")
     await_silence(stack, "wal_senders")
+
+
+@contextmanager
+def tls_of_the_server(superuser, days: int) -> Iterator[Callable[[int], None]]:
+    """The server speaks TLS by a certificate that lives for so many days; the function writes another one."""
+
+    def write(days: int) -> None:
+        # By the server's account, into its data folder.
+        subject = "-subj /CN=held-up -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -noenc"
+        command = f"openssl req -x509 {subject} -days {days} -keyout held_up.key -out held_up.crt"
+        superuser.execute(f"COPY (SELECT) TO PROGRAM '{command}'")
+
+    write(days)
+    values = {"ssl_cert_file": "held_up.crt", "ssl_key_file": "held_up.key", "ssl": "on"}
+    for name, value in values.items():
+        superuser.execute(f"ALTER SYSTEM SET {name} = '{value}'")
+    superuser.execute("SELECT pg_reload_conf()")
+    try:
+        yield write
+    finally:
+        for name in values:
+            superuser.execute(f"ALTER SYSTEM RESET {name}")
+        superuser.execute("SELECT pg_reload_conf()")
+        superuser.execute("COPY (SELECT) TO PROGRAM 'rm held_up.key held_up.crt'")
+
+
+@pytest.mark.allows("gateway", r"held up, or runs out")
+def test_a_certificate_that_expires_soon_is_named(stack, superuser):
+    told = "SELECT detail FROM mantle.server_problems() WHERE problem = 'certificate' AND culprit = 'ssl_cert_file'"
+    with tls_of_the_server(superuser, days=10) as write:
+        await_named(stack, superuser, "certificate", "ssl_cert_file")
+        assert re.search(r"expires at .*, in (9\.9|10\.0) days$", superuser.execute(told).fetchone()[0])
+        with settings(superuser, certificate_days_min=9):
+            await_silence(stack, "certificate")
+        write(400)
+        await_named(stack, superuser, "certificate", "ssl_cert_file")
+        assert "is not loaded: SELECT pg_reload_conf()" in superuser.execute(told).fetchone()[0]
+        superuser.execute("SELECT pg_reload_conf()")
+        await_silence(stack, "certificate")
+        superuser.execute("COPY (SELECT 'no certificate') TO PROGRAM 'cat > held_up.crt'")
+        await_named(stack, superuser, "certificate", "ssl_cert_file")
+        assert "no certificate that can be read" in superuser.execute(told).fetchone()[0]
+        write(400)
+    await_silence(stack, "certificate")
 
 
 def test_nothing_is_named_on_a_server_in_order(superuser):

@@ -13,6 +13,8 @@ from .uploads import refused
 
 LEVELS_MAX, BYTES_MAX = 128, 1024
 ROUNDS = 60
+# So many below a directory are not read as a matter of course.
+ENTRIES = 1000
 # Beside these, what a namespace permits at first is little.
 LONG = "n" * 195
 
@@ -99,8 +101,32 @@ def test_the_limit_is_exact_in_bytes(wire, s3, rest, bucket, length, fits, of):
     assert_addressable(wire, s3, bucket)
 
 
-def test_what_is_below_is_read_only_when_the_keys_may_become_too_large(stack, s3, rest, sql, bucket):
-    s3.put_object(Bucket=bucket, Key="a/k", Body=b"")
+def test_renames_of_small_directories_use_nothing_up(stack, s3, rest, sql, bucket):
+    """However often they are moved to a longer path, a rename reads no more than before."""
+    s3.put_object(Bucket=bucket, Key="a/x/k", Body=b"")
+    s3.put_object(Bucket=bucket, Key="b/k", Body=b"")
+    before, read, released = bound(sql, bucket), measured(stack), releases(stack)
+    for _ in range(LEVELS_MAX + 1):
+        rest.rename(bucket, "a/", "b/a/")
+        rest.rename(bucket, "b/a/", "a/")
+    assert bound(sql, bucket) == before
+    assert measured(stack) == read and releases(stack) == released
+
+
+def test_a_measured_directory_counts_in_the_bound(s3, rest, sql, bucket):
+    """A large directory that it is in later is not read."""
+    s3.put_object(Bucket=bucket, Key=f"a/{chain('s', 10)}/k", Body=b"")
+    s3.put_object(Bucket=bucket, Key=f"{chain('t', 15)}/k", Body=b"")
+    rest.rename(bucket, "a/", f"{chain('t', 15)}/a/")
+    (key,) = (key for key in keys(s3, bucket) if "s" in key)
+    levels, size = bound(sql, bucket)
+    assert key.count("/") + 1 <= levels and len(key) <= size
+
+
+def test_many_entries_are_read_only_when_the_keys_may_become_too_large(stack, s3, rest, sql, bucket, tmp_path):
+    listing, names = tmp_path / "listing", [f"k{number:04}" for number in range(ENTRIES)]
+    listing.write_text("".join(f"a/{name}\n" for name in names), encoding="utf-8")
+    import_command.whole(stack, bucket, listing)
     s3.put_object(Bucket=bucket, Key="b/k", Body=b"")
     before, at = measured(stack), "a/"
     while bound(sql, bucket)[0] < LEVELS_MAX:
@@ -110,7 +136,7 @@ def test_what_is_below_is_read_only_when_the_keys_may_become_too_large(stack, s3
     assert measured(stack) == before
     rest.rename(bucket, "a/", "b/a/")
     assert measured(stack) > before
-    assert keys(s3, bucket) == ["b/a/k", "b/k"]
+    assert keys(s3, bucket) == [*(f"b/a/{name}" for name in names), "b/k"]
     read = measured(stack)
     rest.rename(bucket, "b/a/", "a/")  # makes no key larger
     assert measured(stack) == read

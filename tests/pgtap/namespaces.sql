@@ -1,6 +1,6 @@
 \ir setup.psql
 BEGIN;
-SELECT plan(29);
+SELECT plan(34);
 SELECT tap.id() AS a, tap.id() AS b \gset
 \set request '11111111-1111-1111-1111-111111111111'
 
@@ -43,6 +43,21 @@ SELECT ok(NOT mantle.admit_move(:a, 1, 0), 'beyond the limit of components');
 SELECT ok(mantle.admit_move(:a, 0, 896), 'up to the limit of bytes');
 SELECT ok(NOT mantle.admit_move(:a, -1, 1), 'beyond the limit of bytes');
 SELECT is(pg_temp.sizes(), '{32,128,96,896}', 'what is not admitted is not noted');
+
+-- What the largest key below a directory has beyond the directory's own.
+CREATE FUNCTION pg_temp.below(directory bigint) RETURNS text LANGUAGE sql AS $$
+    SELECT coalesce(b.levels || ' ' || b.bytes, 'not read') FROM mantle.largest_below(directory) AS b $$;
+SELECT tap.namespace('ns-below') AS below \gset
+SELECT is(pg_temp.below(:below), '0 0', 'nothing');
+SELECT new_id AS deep FROM tap.mkdir(:below, :below, 'dd/') \gset
+SELECT tap.put(:below, :deep, 'xyz') AS x \gset
+SELECT is(pg_temp.below(:below), '2 6', 'the components and bytes of dd/xyz');
+SELECT tap.put(:below, :below, 'long-name') AS x \gset
+SELECT is(pg_temp.below(:below), '2 9', 'the largest key in components, and the largest in bytes');
+SELECT count(tap.put(:below, :deep, 'o' || i)) AS x FROM generate_series(1, 1000 - 4) AS i \gset
+SELECT is(pg_temp.below(:below), '2 9', 'of 999 entries');
+SELECT tap.put(:below, :below, 'one-more') AS x \gset
+SELECT is(pg_temp.below(:below), 'not read', 'of 1,000');
 
 -- Deleting.
 SELECT tap.mkdir(:a, :a, 'i/', false) AS d \gset

@@ -14,7 +14,7 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      admit_segments create_manifest_delegated create_upload_delegated delete_namespace delete_object directories_below
      dirstat drop_manifest_delegated end_stale_session extents_between fence_request_delegated finish_upload_delegated
      forget_freed_delegated hosted_groups lease lease_segments lineage list list_filled list_local list_namespaces
-     list_parts list_tree list_uploads mkdir mount_volume names_below operation part_of_object prune_tree put_object
+     largest_below list_parts list_tree list_uploads mkdir mount_volume names_below operation part_of_object prune_tree put_object
      put_part_delegated register_volume release_segments remove_tree rename_directory rename_object
      replace_locators_delegated replay resolve_path rmdir seal_upload_delegated segment_locators set_attributes
      set_umask set_volume_state stat stat_local take_freed_delegated take_over_segments unseal_upload_delegated
@@ -47,7 +47,7 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      unreached_directories walk_path'),
     ('',
      'abort_move abort_rename_delegated admit_segments_delegated admitted_fault_delegated are_freed are_of_one_write add_counts add_deltas_waiting apply_deltas are_directories_queued attributes_fault batch_fault
-     begin_operation_delegated compact_delegated compact_directories compact_directory condition_fault count_and_emit
+     begin_operation_delegated certificate_problems compact_delegated compact_directories compact_directory condition_fault count_and_emit
      create_index_group create_restore_point creation_fault delegate_functions delegated_functions
      delete_object_delegated delete_object_distributed delete_object_one delta_ts_base
      directory_name_fault directory_of_each_node distribute distributed_tables drop_index_group drop_index_slot emit
@@ -75,7 +75,7 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      removal_fault removed_fault rename_directory_fallback rename_directory_fault rename_directory_move
      rename_index_slot replaced_metadata replacement_fault reported_index_replicas request_fault restore_after_upgrade
      revoke_namespace rmdir_delegated rmdir_fallback rows_estimate run_maintenance segment_fault
-     server_problems_beyond service_roles set_attributes_delegated set_attributes_one shard_problems
+     server_certificates server_problems_beyond service_roles set_attributes_delegated set_attributes_one shard_problems
      share_object_delegated slot_problems stat_fallback trash_targets try_latch_delegated try_latch_exclusive
      try_latch_name try_latch_shared volumes_fault walk_down walk_tree worker_signs write_tombstone
      write_tombstone_delegated');

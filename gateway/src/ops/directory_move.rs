@@ -1,7 +1,7 @@
 //! Moves a directory: to another path (rename), or into the trash, where no path leads (remove_tree). The index's
 //! leader resolves the paths and locks the source, one transaction moves the entry, and the change's arrival in the
-//! index ends the call. The cost does not depend on the entries below the directory, unless their keys may become too large
-//! (`growth.rs`). Invariant: a lock is released here only when the transaction is known not to have committed; otherwise the
+//! index ends the call. The cost does not depend on the entries below the directory: if their keys become larger, up to 1,000 of
+//! them are read, and more only if keys may become too large (`growth.rs`). Invariant: a lock is released here only when the transaction is known not to have committed; otherwise the
 //! leader resolves the lock.
 
 use mantle_index_client::RenameRequest;
@@ -108,21 +108,32 @@ impl Gateway {
         }
     }
 
-    /// What keys would grow by. Where the namespace's row is known to permit no more, the directory is measured here: a lock
-    /// that has to be released again costs more. A failure says nothing yet, since the caller may lack the permission to know.
+    /// What keys would grow by, and the directory if it was measured: before the lock, since one that has to be released again
+    /// costs more. A failure says nothing yet, since the caller may lack the permission to know.
     async fn growth(&self, change: &DirectoryMove<'_>) -> Option<Growth> {
         let destination = change.destination?;
         let added = KeySize::added(change.source, destination)?;
-        let mut growth = Growth { added, measured: None };
-        if self.key_sizes.is_refused(change.namespace, added) {
-            let (caller, path) = (&change.call.caller, change.source.components());
-            if let Ok(moved) = self.locate(caller, change.namespace, path, Purpose::DirectoryChange).await
-                && self.admit_growth(moved.ns, moved.id, destination).await.is_ok()
-            {
-                growth.measured = Some(moved.id);
-            }
+        let measured = self.measure(change, destination, added).await.unwrap_or_default();
+        Some(Growth { added, measured })
+    }
+
+    /// The directory, if no key below it becomes too large; `None` if that is left to the namespace's row.
+    async fn measure(
+        &self,
+        change: &DirectoryMove<'_>,
+        destination: &Path<'_>,
+        added: KeySize,
+    ) -> Result<Option<DirectoryId>> {
+        let (caller, path) = (&change.call.caller, change.source.components());
+        let moved = self.locate(caller, change.namespace, path, Purpose::DirectoryChange).await?;
+        if self.admit_small_growth(moved.ns, moved.id, destination).await? {
+            return Ok(Some(moved.id));
         }
-        Some(growth)
+        if !self.key_sizes.is_refused(change.namespace, added) {
+            return Ok(None);
+        }
+        self.admit_growth(moved.ns, moved.id, destination).await?;
+        Ok(Some(moved.id))
     }
 
     /// Removes a directory at the destination that holds nothing and was not made by request: a client does not see it.

@@ -1,5 +1,6 @@
-//! Keeps every key within the limits when a directory moves to a longer path. Nearly always the namespace's row tells that
-//! no key can become too large, whatever is below the directory. Otherwise the directory is measured (P55).
+//! Keeps every key within the limits when a directory moves to a longer path (P55). A directory with few entries below it is
+//! measured. For a larger one the namespace's row tells whether a key can become too large, whatever is below the
+//! directory, until renames have used that bound up; then the larger one is measured too.
 
 use std::collections::HashMap;
 
@@ -20,14 +21,35 @@ impl Gateway {
         self.key_sizes.admit(&self.store, ns, key).await
     }
 
+    /// As [`Self::admit_growth`], if few entries are below the directory. False if there are too many to read them.
+    ///
+    /// # Errors
+    /// `PathTooDeep` or `KeyTooLong`.
+    pub(super) async fn admit_small_growth(
+        &self,
+        ns: NamespaceId,
+        moved: DirectoryId,
+        destination: &Path<'_>,
+    ) -> Result<bool> {
+        match self.store.largest_below(moved.sole_partition()).await? {
+            Some((levels, bytes)) => self.admit_below(ns, KeySize { levels, bytes }, destination).await.map(|()| true),
+            None => Ok(false),
+        }
+    }
+
     /// Makes sure that every key below a directory is within the limits after it has moved. What is made meanwhile below
     /// it, and is larger than any key before, is not looked at.
     ///
     /// # Errors
     /// `PathTooDeep` or `KeyTooLong`.
     pub(super) async fn admit_growth(&self, ns: NamespaceId, moved: DirectoryId, destination: &Path<'_>) -> Result<()> {
-        let to = KeySize::of(destination);
         let below = self.largest_below(moved).await?;
+        self.admit_below(ns, below, destination).await
+    }
+
+    /// `below`: what the largest key below a directory has beyond the directory's own.
+    async fn admit_below(&self, ns: NamespaceId, below: KeySize, destination: &Path<'_>) -> Result<()> {
+        let to = KeySize::of(destination);
         let largest = KeySize { levels: to.levels + below.levels, bytes: to.bytes + below.bytes };
         let refuse = |code, what: &str, max| {
             Err(Error::new(code, format!("below the directory there is a key that would have more than {max} {what}")))
@@ -38,7 +60,7 @@ impl Gateway {
         if largest.bytes > KEY_BYTES_MAX as i32 {
             return refuse(ErrorCode::KeyTooLong, "bytes", KEY_BYTES_MAX);
         }
-        self.store.raise_key_size(ns, largest.levels, largest.bytes).await
+        self.key_sizes.raise(&self.store, ns, largest).await
     }
 
     /// What the largest key below a directory has beyond the directory's own.

@@ -145,6 +145,14 @@ impl Store {
         rows.iter().map(|row| Entry::read(&row.field::<Record<'_>>(0)?, 0)).collect()
     }
 
+    /// The components and bytes that the largest key below a directory has beyond the directory's own; `None` if too much is
+    /// below it to be read.
+    pub async fn largest_below(&self, directory: PartitionId) -> Result<Option<(i32, i32)>> {
+        let row = self.query_one(&sql::LARGEST_BELOW, &[(&directory.as_i64(), Type::INT8)]).await?;
+        let size = (rows::get_opt::<i32>(&row, "levels")?, rows::get_opt::<i32>(&row, "bytes")?);
+        Ok(size.0.zip(size.1))
+    }
+
     /// The names in directories; none of a directory without entries.
     pub async fn names_below(&self, directories: &[i64]) -> Result<Vec<NamesBelow>> {
         let rows = self.query(&sql::NAMES_BELOW, &[(&directories, Type::INT8_ARRAY)]).await?;

@@ -143,6 +143,7 @@ statements! {
          FROM mantle.rename_directory($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
     RAISE_KEY_SIZE "raise_key_size" change "SELECT NULL FROM mantle.raise_key_size($1, $2, $3)";
     ADMIT_MOVE "admit_move" change "SELECT mantle.admit_move($1, $2, $3) AS is_admitted";
+    LARGEST_BELOW "largest_below" read "SELECT levels, bytes FROM mantle.largest_below($1)";
     /// Of directories with entries: their longest names, and the directories in them.
     NAMES_BELOW "names_below" read "SELECT pid, longest, directories, lengths FROM mantle.names_below($1)";
     DIRECTORIES_BELOW "directories_below" read "SELECT id, owner, grp, mode FROM mantle.directories_below($1)";

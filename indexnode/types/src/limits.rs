@@ -21,6 +21,8 @@ limits! {
     KEY_LEVELS_FIRST: usize = 16;
     /// The bytes that keys of a namespace may have at first: `key_bytes` of `mantle.namespaces`.
     KEY_BYTES_FIRST: usize = 128;
+    /// So many entries below a directory that moves to a longer path are not read: the bound of the namespace's row decides (P55).
+    MEASURED_ENTRIES_MAX: usize = 1000;
     /// Longest namespace (bucket) name, in bytes.
     NAMESPACE_BYTES_MAX: usize = 63;
     /// Shortest namespace (bucket) name, in bytes.
