@@ -56,7 +56,7 @@ struct Measured<'a> {
 }
 
 impl<'a> Measured<'a> {
-    async fn new(url: &'a String) -> Result<Self> {
+    async fn new(url: &'a str) -> Result<Self> {
         let admin = Session::connect(url).await?;
         let processes = Server::of_child(admin.server_process().await?)?;
         let id = admin.allocate_ids(1).await?;
@@ -125,7 +125,7 @@ async fn in_turns(servers: &[Measured<'_>], mut turn: impl AsyncFnMut(usize) -> 
 
 pub async fn run(options: &Options) -> Result<Report> {
     ensure!(options.servers.len() > 1 && options.seconds > 0, "two servers are needed, and a second for each");
-    let servers = try_join_all(options.servers.iter().map(Measured::new)).await?;
+    let servers = try_join_all(options.servers.iter().map(|url| Measured::new(url))).await?;
     let mut facts = machine::hardware()?;
     for server in &servers {
         facts.extend(server.admin.facts().await?);
