@@ -125,7 +125,7 @@ BEGIN
                 ELSE format('the file was changed at %s and is not loaded: SELECT pg_reload_conf()', c.changed) END
       FROM mantle.server_certificates() AS c
      WHERE c.expires IS NULL OR c.expires < clock_timestamp() + p_days * interval '1 day'
-        OR c.changed > pg_conf_load_time();
+        OR c.changed > (SELECT s.loaded FROM mantle.worker_signs() AS s);
 END $$;
 
 --- mantle.server_problems with these limits: ages of a transaction and of a prepared one, the age of a snapshot in

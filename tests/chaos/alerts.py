@@ -48,7 +48,7 @@ UNPROVOKED = {
     "MantleGatewayRefusesLookups": "the load has too few lookups that miss the index",
     "MantleSlotCannotBeMade": "Patroni makes the slot of its own accord; tests/e2e/test_held_up.py has the fault",
     "PostgreSQLIsHeldUp": "a transaction is old after minutes; tests/e2e/test_held_up.py has one that counts sooner",
-    "PostgreSQLCertificateIsDue": "PostgreSQL's certificates live for long; tests/e2e/test_held_up.py has one that does not",
+    "PostgreSQLCertificateIsDue": "certificates live for long; tests/e2e/test_held_up.py has one that does not",
     "PostgreSQLRunsOut": "it would take the load's connections; tests/e2e/test_held_up.py uses up what nobody needs",
 }
 

@@ -32,8 +32,8 @@ def test_a_short_transaction_of_the_daemon_is_not_as_old_as_its_process(target):
         for warm_up in (SAID, TOLD):
             session.execute(warm_up)
         holder.execute("BEGIN")
-        # The daemon looks up its extension in every round.
-        holder.execute("LOCK TABLE pg_extension IN ACCESS EXCLUSIVE MODE")
+        # The daemon reads it in every round, to finish prepared transactions.
+        holder.execute("LOCK TABLE pg_dist_transaction IN ACCESS EXCLUSIVE MODE")
         wait_until(lambda: session.execute(TOLD).fetchone(), "a transaction of the daemon", BOUND_S)
         assert session.execute(SAID).fetchone()[0].total_seconds() < 1, "as PostgreSQL has it"
         assert session.execute(TOLD).fetchone() == (None,)

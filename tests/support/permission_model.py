@@ -114,36 +114,37 @@ WX, RX, RWX = WRITE | SEARCH, READ | SEARCH, READ | WRITE | SEARCH
 RULES = (
     Rule(
         "put a new object", WX,
-        note="also copy to it, complete an upload of it; to begin one, this or the right to overwrite",
+        note="also by a copy, or by completing an upload; to begin an upload, this or the right to overwrite",
     ),
     Rule("make a directory", WX, is_directory=True, note="also make an implicit one explicit"),
     Rule(
         "overwrite an object", SEARCH, WRITE, or_owner=True, sticky=True,
-        note="put, copy onto, complete an upload of it; it keeps owner, group and mode",
+        note="put, copy, or complete an upload; the object keeps owner, group and mode",
     ),
     Rule(
         "put the key of a directory that is there", WX, WRITE, or_owner=True, is_directory=True,
-        note="with metadata; r is enough if that changes nothing",
+        note="to set its metadata; r is enough if nothing changes",
     ),
     Rule("go on with an upload of one's own", SEARCH, note="send or copy parts, list them, end it"),
     Rule("go on with an upload of another's", root_only=True, note="also the namespace's owner"),
     Rule("read an object", SEARCH, READ, note="GET, HEAD, attributes, tags; also as the source of a copy"),
-    Rule("read the key of a directory", SEARCH, READ, is_directory=True, note="likewise"),
+    Rule("read the key of a directory", SEARCH, READ, is_directory=True, note="as for an object"),
     Rule("stat", SEARCH, note="without r on the entry: no etag, content type, metadata"),
     Rule("list", RX, note="as stat, for each entry"),
     Rule(
         "list everything below", RX, RX, is_directory=True,
-        note="on the entry: on each directory below; what is in another is left out",
+        note="on the entry means on each directory below; the content of other directories is left out",
     ),
     Rule("totals of a directory", SEARCH, READ, is_directory=True),
     Rule("delete an object", WX, sticky=True),
     Rule("remove an empty directory", WX, sticky=True, is_directory=True),
     Rule(
-        "make a directory implicit", WX, sticky=True, is_directory=True, note="delete the key of one that holds others",
+        "make a directory implicit", WX, sticky=True, is_directory=True,
+        note="by deleting its key while it holds others",
     ),
     Rule(
         "remove a directory with everything below", WX, RWX, sticky=True, empties=True, is_directory=True,
-        note="rwx also on each directory below; one that is sticky has to be the caller's",
+        note="rwx also on each directory below; the caller must own those that are sticky",
     ),
     Rule("rename an object away", WX, sticky=True),
     Rule("rename an object to a new name", WX, note="at the destination"),
@@ -162,7 +163,7 @@ RULES = (
     Rule("change user metadata", SEARCH, WRITE, or_owner=True),
     Rule("change tags", SEARCH, WRITE, or_owner=True, reads=True),
     Rule("change the umask of a namespace", owner_only=True, is_namespace=True),
-    Rule("remove a namespace", owner_only=True, is_namespace=True, note="one that is empty"),
+    Rule("remove a namespace", owner_only=True, is_namespace=True, note="only an empty one"),
 )  # fmt: skip
 BY_NAME = {rule.operation: rule for rule in RULES}
 

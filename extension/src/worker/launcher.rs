@@ -209,6 +209,9 @@ pub extern "C-unwind" fn mantle_launcher_main(_argument: pg_sys::Datum) {
     let mut launcher = Launcher::default();
     while sleep(LAUNCH_INTERVAL) {
         let was_reloaded = reload_settings();
+        if was_reloaded {
+            outcomes::note_loaded();
+        }
         launcher.reconcile(was_reloaded);
     }
 }

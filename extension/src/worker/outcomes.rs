@@ -59,6 +59,9 @@ struct Record {
 struct Records {
     /// When the launcher began.
     launched: i64,
+    /// When the settings were read last, also by the postmaster, which reads the certificates at the same time. A session's
+    /// `pg_conf_load_time()` is when it first did something afterwards.
+    loaded: i64,
     of: [Record; DATABASES_MAX],
 }
 
@@ -102,7 +105,7 @@ impl Record {
 }
 
 impl Records {
-    const NONE: Self = Self { launched: 0, of: [Record::FREE; DATABASES_MAX] };
+    const NONE: Self = Self { launched: 0, loaded: 0, of: [Record::FREE; DATABASES_MAX] };
 
     fn find(&self, database: pg_sys::Oid) -> Option<&Record> {
         self.of.iter().find(|record| record.database == database)
@@ -139,6 +142,13 @@ fn is_preloaded() -> bool {
 /// Notes that the launcher began.
 pub fn note_launcher() {
     RECORDS.exclusive().launched = clock_timestamp();
+    note_loaded();
+}
+
+/// Notes when the launcher read the settings, or the postmaster did before it started the launcher.
+pub fn note_loaded() {
+    // SAFETY: a plain read.
+    RECORDS.exclusive().loaded = unsafe { pg_sys::PgReloadTime };
 }
 
 /// Whether a database's worker has left a record.
@@ -179,17 +189,22 @@ fn time(at: i64) -> Option<TimestampWithTimeZone> {
     TimestampWithTimeZone::try_from(at).ok().filter(|_| at != 0)
 }
 
-/// When the launcher of this server's workers began, and when the worker of this database was heard of last. No row:
-/// shared_preload_libraries lacks mantle.
+/// When the launcher of this server's workers began, when the server read its settings last (NULL: not known), and when the
+/// worker of this database was heard of last. No row: shared_preload_libraries lacks mantle.
 #[pg_extern(volatile)]
-fn worker_signs()
--> TableIterator<'static, (name!(launched, Option<TimestampWithTimeZone>), name!(seen, Option<TimestampWithTimeZone>))>
-{
+fn worker_signs() -> TableIterator<
+    'static,
+    (
+        name!(launched, Option<TimestampWithTimeZone>),
+        name!(loaded, Option<TimestampWithTimeZone>),
+        name!(seen, Option<TimestampWithTimeZone>),
+    ),
+> {
     let signs = is_preloaded().then(|| {
         let records = RECORDS.share();
         // SAFETY: a plain read.
         let seen = records.find(unsafe { pg_sys::MyDatabaseId }).map_or(0, |record| record.seen);
-        (time(records.launched), time(seen))
+        (time(records.launched), time(records.loaded), time(seen))
     });
     TableIterator::new(signs)
 }
