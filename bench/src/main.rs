@@ -21,6 +21,7 @@ mod soak;
 mod sql;
 mod stack;
 mod tls;
+mod versions;
 mod volumes;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
@@ -71,6 +72,7 @@ enum Command {
     Lookup(lookup::Options),
     Tls(tls::Options),
     Requests(Box<requests::Options>),
+    Versions(versions::Options),
     Volumes(volumes::Options),
     #[command(hide = true)]
     IndexReplicas(lookup::serve::Options),
@@ -126,9 +128,12 @@ fn main() -> Result<ExitCode> {
     let mut runtime = match command {
         // One thread: callers share the processors with the measured processes, and a call that passes from thread to
         // thread wakes two processors.
-        Command::Lookup(_) | Command::Measure(_) | Command::Puts(_) | Command::Tls(_) | Command::Requests(_) => {
-            Builder::new_current_thread()
-        }
+        Command::Lookup(_)
+        | Command::Measure(_)
+        | Command::Puts(_)
+        | Command::Tls(_)
+        | Command::Requests(_)
+        | Command::Versions(_) => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
     };
     runtime.enable_all().build()?.block_on(perform(command, output))
@@ -143,6 +148,7 @@ async fn perform(command: Command, output: Option<PathBuf>) -> Result<ExitCode> 
         Command::Lookup(options) => (lookup::run(&options).await?, true),
         Command::Tls(options) => tls::run(&options).await?,
         Command::Requests(options) => requests::run(&options, output.as_deref()).await?,
+        Command::Versions(options) => (versions::run(&options).await?, true),
         Command::Volumes(options) => volumes::run(&options).await?,
         Command::IndexReplicas(options) => return lookup::serve::serve(&options).await.map(|()| ExitCode::SUCCESS),
         Command::Busy(options) => return busy::work(&options).map(|()| ExitCode::SUCCESS),

@@ -1,8 +1,9 @@
 """The bench and the soak, each on a new stack that is removed afterwards.
 
-Citus is compared with a plain PostgreSQL on servers without the rest of a stack, and TLS in two stacks. Puts run on one
-plain server; lookups and the store of objects' bytes need no PostgreSQL. Requests are also measured at peers, external
-programs in a folder that the caller names. All write pages of docs/; none is part of `make test`.
+Citus is compared with a plain PostgreSQL on servers without the rest of a stack, versions of PostgreSQL likewise, and
+TLS in two stacks. Puts run on one plain server; lookups and the store of objects' bytes need no PostgreSQL. Requests
+are also measured at peers, external programs in a folder that the caller names. All write pages of docs/; none is part
+of `make test`.
 """
 
 import os
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import citus, debian, environment, load, packages, secret
+from . import build, citus, debian, environment, load, packages, secret, servers
 from .account import make_folder, remove_folder, service_account
 from .layout import DATABASE, REGION, REPOSITORY
 from .server import Server
@@ -27,6 +28,10 @@ CITUS_GB = 6.0
 CITUS_SETTINGS = {"shared_buffers": "512MB"}  # for each of four servers
 PUTS_GB = 20.0  # measured: rows, PostgreSQL indexes and WAL of three minutes
 PUTS_SETTINGS = {"shared_buffers": "2GB", "max_wal_size": "4GB"}
+VERSIONS = (servers.DEFAULT, "18")
+VERSIONS_GB = 12.0  # of each server: three imports, and the rest with its WAL
+# Autovacuum would work in another server's turn.
+VERSIONS_SETTINGS = {"shared_buffers": "2GB", "max_wal_size": "4GB", "autovacuum": "off"}
 REQUESTS_GB = 8.0  # measured: objects, rows, PostgreSQL indexes and WAL of ten minutes, and the peers' objects
 # Counts statements when it is told to; until then it costs next to nothing.
 REQUESTS_SETTINGS = {"shared_preload_libraries": "mantle,pg_stat_statements"}
@@ -89,26 +94,35 @@ def _stack(
 
 
 @contextmanager
-def _servers(port_base: int | None, need_gb: float, settings: dict[str, dict[str, str]]) -> Iterator[list[Server]]:
-    """New, running servers by name, of which the first is plain and the others share a password. Builds the program."""
+def _servers(
+    port_base: int | None, need_gb: float, settings: dict[str, dict[str, str]], versions: dict[str, str] | None = None
+) -> Iterator[list[Server]]:
+    """New, running servers by name, of which the first is plain and the others share a password. Builds the program.
+    `versions`: of PostgreSQL by the server's name; the others have the chosen one.
+    """
     _build()
     load.check_disk(FOLDER, need_gb, "the bench")
     place = make_folder(FOLDER, service_account())
-    servers: list[Server] = []
+    made: list[Server] = []
     try:
         for number, (name, of) in enumerate(settings.items()):
-            password = servers[1].parameters["password"] if number > 1 else None
-            servers.append(Server(place / name, (port_base or PORT_BASE) + 10 * number, of, password))
+            password = made[1].parameters["password"] if number > 1 else None
+            port = (port_base or PORT_BASE) + 10 * number
+            made.append(Server(place / name, port, of, password, (versions or {}).get(name)))
         with step(f"servers: {', '.join(settings)}"):
-            for server in servers:
+            for server in made:
                 server.start()
-            servers[0].postgresql.psql(f"CREATE DATABASE {DATABASE}", database="postgres")
-            servers[0].postgresql.psql("CREATE EXTENSION mantle")
-        yield servers
+            _make_database(made[0])
+        yield made
     finally:
-        for server in servers:
+        for server in made:
             server.stop()
         remove_folder(FOLDER)
+
+
+def _make_database(server: Server) -> None:
+    server.postgresql.psql(f"CREATE DATABASE {DATABASE}", database="postgres")
+    server.postgresql.psql("CREATE EXTENSION mantle")
 
 
 def bench(
@@ -122,6 +136,9 @@ def bench(
         return
     if only == "puts":
         _puts(port_base)
+        return
+    if only == "versions":
+        _versions(part, port_base)
         return
     if only == "volumes":
         _volumes()
@@ -173,6 +190,20 @@ def _puts(port_base: int | None) -> None:
     with _servers(port_base, PUTS_GB, {"plain": PUTS_SETTINGS}) as (server,):
         url = server.postgresql.url("postgres", "superuser")
         _measure("bench-puts.md", "puts", MANTLE_PLAIN_URL=url)
+
+
+def _versions(part: str, port_base: int | None) -> None:
+    """Writes docs/bench-versions.md."""
+    for version in VERSIONS:
+        build.build_extension(version)
+    versions = {f"postgresql-{version}": version for version in VERSIONS}
+    settings = dict.fromkeys(versions, VERSIONS_SETTINGS)
+    with _servers(port_base, VERSIONS_GB * len(VERSIONS), settings, versions) as made:
+        for server in made[1:]:
+            _make_database(server)
+        urls = ",".join(server.postgresql.url("postgres", "superuser") for server in made)
+        arguments = [*_listing(FOLDER.resolve(), part), "--mantle", packages.target() / "release" / "mantle"]
+        _measure("bench-versions.md", "versions", *arguments, MANTLE_VERSIONS_URLS=urls)
 
 
 def _lookup(part: str) -> None:

@@ -7,7 +7,7 @@ import secrets
 import shutil
 from pathlib import Path
 
-from . import secret
+from . import secret, servers
 from .account import make_folder, service_account
 from .build import postgresql_tree
 from .layout import Layout
@@ -15,9 +15,19 @@ from .postgresql import PostgreSQL, copy_tree
 
 
 class Server:
-    """A new server. `password` of its superuser `postgres` is generated when absent."""
+    """A new server. `password` of its superuser `postgres` is generated when absent. `version`: which of servers.py it
+    is, if not the chosen one.
+    """
 
-    def __init__(self, folder: Path, port_base: int, settings: dict[str, str], password: str | None = None):
+    def __init__(
+        self,
+        folder: Path,
+        port_base: int,
+        settings: dict[str, str],
+        password: str | None = None,
+        version: str | None = None,
+    ):
+        self.version = version or servers.chosen()
         account = service_account()
         layout = Layout(make_folder(folder.absolute(), account), port_base)
         for part in (layout.data, layout.logs, layout.pids, layout.secrets):
@@ -27,7 +37,7 @@ class Server:
         # An earlier run may have been cut short, and may have had another build of the extension.
         self.stop()
         shutil.rmtree(self.postgresql.data, ignore_errors=True)
-        copy_tree(postgresql_tree(), layout)
+        copy_tree(postgresql_tree(self.version), layout)
         for name, value in settings.items():
             self.postgresql.process.command += ["-c", f"{name}={value}"]
 
@@ -42,8 +52,9 @@ class Server:
 
     def start(self) -> None:
         """Also recovers after a crash."""
-        self.postgresql.prepare()
-        self.postgresql.start()
+        with servers.on(self.version):
+            self.postgresql.prepare()
+            self.postgresql.start()
 
     def kill(self) -> None:
         """kill -9 of the postmaster. Returns when no backend is left."""

@@ -13,6 +13,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +55,17 @@ def chosen() -> str:
         known = ", ".join([DEFAULT, *PACKAGED])
         raise Failure(f"PG={name}: there is no such server here; there are {known}")
     return name
+
+
+@contextmanager
+def on(name: str) -> Iterator[None]:
+    """The launcher's code works for this server while the block runs."""
+    before = os.environ.get("MANTLE_PG", "")
+    os.environ["MANTLE_PG"] = name
+    try:
+        yield
+    finally:
+        os.environ["MANTLE_PG"] = before
 
 
 def major(name: str | None = None) -> str:

@@ -19,6 +19,8 @@ from tests.support.slots import slot_name
 from .background import Repeated
 from .clients import await_all_ready, s3_client
 
+pytestmark = pytest.mark.server
+
 PROGRESS_BOUND_S = 120.0
 KEPT_EVERY = 3
 OTHER = "another_tool"

@@ -11,6 +11,8 @@ from tests.support.digests import digests
 from .clients import connect_as
 from .mkdir_load import MkdirLoad
 
+pytestmark = pytest.mark.server
+
 RESTORED = "mantle_restored"
 END_BOUND_S = 30
 

@@ -8,7 +8,7 @@ import pytest
 from stack import http
 from stack.poll import wait_until
 
-pytestmark = pytest.mark.allows("postgresql", "permission denied for")
+pytestmark = [pytest.mark.server, pytest.mark.allows("postgresql", "permission denied for")]
 
 READS = ["mantle.meta", "mantle.namespaces"]
 

@@ -18,6 +18,8 @@ from tests.support import idle
 from .another_gateway import another_gateway
 from .clients import await_all_ready
 
+pytestmark = pytest.mark.server
+
 SECONDS = float(os.environ.get("MANTLE_IDLE_SECONDS", "25"))
 WORK_BOUND_S = 60.0
 SWEEP_MS = 2_000

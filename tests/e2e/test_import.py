@@ -10,6 +10,8 @@ from stack.poll import wait_until
 from . import import_command
 from .trees import children, documents, in_order, write_listing
 
+pytestmark = pytest.mark.server
+
 GOOD = ["usr/bin/a", "usr/bin/b\t12345", "usr/share/doc/x/copyright", "usr/share/doc/ü/ß\t7"]
 
 

@@ -13,7 +13,7 @@ from tests.support.slots import slot_name
 from .clients import await_all_ready, connect_as
 from .inspection import READY_BOUND_S
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.server, pytest.mark.faults]
 
 
 def needs(superuser: psycopg.Connection, major: int) -> None:

@@ -257,19 +257,21 @@ KILLS = {"leader": kill_leader, "gateway": kill_gateway, "postgresql": kill_post
 @pytest.mark.parametrize("victim", KILLS)
 def test_a_rename_survives_kill_9_at_each_step(stack, bucket, rest, steps, victim, step):
     """The client retries with one key, and its directory is moved once, whichever process is killed."""
-    for path in ("old", "old/inside", "new"):
+    for path in ("old", "old/directory", "old/directory/inside", "new"):
         rest.mkdir(bucket, path)
     await_no_lock(stack)
+    # Not to a longer path: that would ask PostgreSQL once more before it is prepared.
+    source, destination = "old/directory/", "new/place/"
     with ThreadPoolExecutor(1) as pool:
-        with steps.held_at(step, lambda: pool.submit(rest.twin().rename, bucket, "old/", "new/place/")) as moved:
+        with steps.held_at(step, lambda: pool.submit(rest.twin().rename, bucket, source, destination)) as moved:
             restart = KILLS[victim](stack)
         restart()
         moved.result()
-    assert rest.exists(bucket, "new/place/inside/") and not rest.exists(bucket, "old/")
+    assert rest.exists(bucket, "new/place/inside/") and not rest.exists(bucket, source)
     await_no_lock(stack)
     # The directory is not locked for the next rename, and the leader follows PostgreSQL again.
-    rest.rename(bucket, "new/place/", "old/")
-    assert walk(rest, bucket) == {"new/", "old/", "old/inside/"}
+    rest.rename(bucket, destination, source)
+    assert walk(rest, bucket) == {"new/", "old/", "old/directory/", "old/directory/inside/"}
     wait_until(lambda: len(replicas(stack)) == len(stack.indexnodes), "every replica", READY_BOUND_S)
 
 

@@ -15,7 +15,7 @@ from stack.poll import wait_until
 from .inspection import READY_BOUND_S, command_line
 from .one_replica import only_replica
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.server, pytest.mark.faults]
 POINT = "before_the_mistake"
 
 

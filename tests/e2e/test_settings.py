@@ -21,6 +21,8 @@ from . import hostile_schema
 from .clients import await_all_ready, connect_as
 from .inspection import READY_BOUND_S
 
+pytestmark = pytest.mark.server
+
 SERVICES = ("gateway", "index", "importer")
 # With these, mutations fail in a session, or go wrong. With it, what readiness says of it: a statement that is cut off
 # says nothing.

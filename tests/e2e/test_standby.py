@@ -19,6 +19,8 @@ from tests.support import absent_standby
 
 from .inspection import READY_BOUND_S, locks
 
+pytestmark = pytest.mark.server
+
 EACH = 2
 
 

@@ -9,6 +9,8 @@ from tests.support import absent_standby
 
 from .inspection import READY_BOUND_S
 
+pytestmark = pytest.mark.server
+
 
 @pytest.mark.faults
 @pytest.mark.usefixtures("whole")

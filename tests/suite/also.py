@@ -1,5 +1,5 @@
 """The phases that depend on PostgreSQL's version, on another one than the rest of the run: `--also 18`, or with names
-of phases `--also 18=pgtap,upgrade`.
+`--also 18=pgtap,server`. `server` is the part of e2e that may differ between versions of PostgreSQL.
 
 They run in a process of their own, because a stack belongs to one version.
 """
@@ -11,15 +11,16 @@ import sys
 from .commands import TESTS, Counts, at_least_one_failure, stream
 
 PHASES = ("pgtap", "upgrade", "e2e")
+SERVER = "server"
 
 
 def run_on(given: str) -> Counts:
     server, _, names = given.partition("=")
-    phases = names.split(",") if names else PHASES
-    print(f"\n== PostgreSQL {server}: {', '.join(phases)} ==", flush=True)
-    only = [word for phase in phases for word in ("--only", phase)]
-    command = [sys.executable, str(TESTS / "run.py"), *only]
-    status, lines = stream(command, env={**os.environ, "MANTLE_PG": server})
+    chosen = names.split(",") if names else PHASES
+    print(f"\n== PostgreSQL {server}: {', '.join(chosen)} ==", flush=True)
+    only = [word for name in chosen for word in ("--only", "e2e" if name == SERVER else name)]
+    environment = {**os.environ, "MANTLE_PG": server} | ({"MANTLE_E2E_SERVER": "1"} if SERVER in chosen else {})
+    status, lines = stream([sys.executable, str(TESTS / "run.py"), *only], env=environment)
     found = re.fullmatch(r"(\d+) passed, (\d+) failed, (\d+) skipped", lines[-1].strip() if lines else "")
     counts = Counts(*map(int, found.groups())) if found else Counts(failed=1)
     failed = (re.match(r"  failed: (.+)", line) for line in lines)

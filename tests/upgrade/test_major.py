@@ -43,17 +43,6 @@ pytestmark = [
 ]
 
 
-@contextmanager
-def on(server: str) -> Iterator[None]:
-    """The launcher's code works for this server."""
-    before = os.environ.get("MANTLE_PG", "")
-    os.environ["MANTLE_PG"] = server
-    try:
-        yield
-    finally:
-        os.environ["MANTLE_PG"] = before
-
-
 class Timed:
     """The seconds of each step, printed at the end."""
 
@@ -144,7 +133,7 @@ def upgrade(new_server: str) -> Iterator[Upgrade]:
     assert new_server != servers.DEFAULT
     build.build_extension(servers.DEFAULT)
     (REPOSITORY / ".test-upgrade").mkdir(exist_ok=True)
-    with on(servers.DEFAULT):
+    with servers.on(servers.DEFAULT):
         stack = Stack(FOLDER, PORT_BASE, postgresql_settings=SETTINGS)
         stack.remove()
         with stack.alone():
@@ -185,7 +174,7 @@ def test_pg_upgrade_by_the_runbook(upgrade: Upgrade, mode: str, new_server: str,
     stack.postgresql.process.stop()
     stack.postgresql.data.rename(upgrade.words()["OLD_DATA"])
 
-    with on(new_server):
+    with servers.on(new_server):
         programs.renew(stack.layout, stack.stop)
         with timed.step(f"pg_upgrade {mode}"):
             upgrade.typed("Upgrading to a new major version of PostgreSQL", MODE=mode)

@@ -7,6 +7,7 @@ mod contention;
 mod proof;
 mod soak;
 mod statements;
+mod versions;
 
 use std::{pin::pin, time::Duration};
 

@@ -2,7 +2,7 @@
 //! gateway's role. It may also be a session that began while there was such a setting, or that kept a SET of another
 //! client of its pooler. Lookups still succeed then, so the gateway reports that it is not ready.
 
-use std::time::Duration;
+use std::{mem, time::Duration};
 
 use futures::future::join_all;
 use mantle_types::{Error, ErrorCode, Result};
@@ -13,16 +13,20 @@ use super::{Store, nodes::Node, rows, sql};
 
 /// How often the nodes are asked.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// A node that does not answer in this time, or fails, is ignored: requests that need it report the failure.
+/// A node that does not answer in this time, or fails, says nothing new: requests that need it report the failure.
 const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What the nodes answered last, some seconds ago.
 #[derive(Default)]
 pub struct Refusals(Mutex<Known>);
 
-#[derive(Clone, Default)]
+/// Why a node refuses mutations, with its address; `None` if it did not answer.
+type Answer = (String, Option<Vec<String>>);
+
+#[derive(Default)]
 struct Known {
-    reasons: Vec<String>,
+    /// Of each node, by its address, what it said last.
+    nodes: Vec<(String, Vec<String>)>,
     /// Why the configured node did not answer.
     failure: Option<Error>,
 }
@@ -34,24 +38,24 @@ impl Store {
     /// # Errors
     /// The configured node cancels even this query.
     pub fn refusals(&self) -> Result<Vec<String>> {
-        let Known { reasons, failure } = self.refusals.0.lock().clone();
-        failure.map_or(Ok(reasons), Err)
+        let known = self.refusals.0.lock();
+        known.failure.clone().map_or_else(|| Ok(known.reasons()), Err)
     }
 
-    async fn read_refusals(&self) -> Result<Vec<String>> {
+    async fn read_refusals(&self) -> Result<Vec<Answer>> {
         let nodes = self.nodes.all().await?;
         let answers = join_all(nodes.iter().map(|node| timeout(NODE_TIMEOUT, refusals_of(node)))).await;
-        let mut reasons = Vec::new();
+        let mut said = Vec::new();
         for (place, (node, answer)) in nodes.iter().zip(answers).enumerate() {
-            let at = |why| format!("{}:{}: {why}", node.address.host, node.address.port);
-            match answer {
-                Ok(Ok(of_node)) => reasons.extend(of_node.into_iter().map(at)),
+            let of_node = match answer {
+                Ok(Ok(reasons)) => Some(reasons),
                 // The configured node cancels even this query. An older extension does not know it, which is no failure.
                 Ok(Err(error)) if place == 0 && error.code() != ErrorCode::NotImplemented => return Err(error),
-                _ => {}
-            }
+                _ => None,
+            };
+            said.push((format!("{}:{}", node.address.host, node.address.port), of_node));
         }
-        Ok(reasons)
+        Ok(said)
     }
 
     /// Asks again and again, for [`Self::refusals`], for the log, and to end stale sessions.
@@ -65,19 +69,40 @@ impl Store {
 }
 
 impl Known {
-    fn note(&mut self, answer: Result<Vec<String>>) {
-        match answer {
-            Ok(reasons) => {
-                if reasons != self.reasons {
-                    match reasons.is_empty() {
-                        true => tracing::info!("mutations are not refused any more"),
-                        false => tracing::warn!(reasons = reasons.join("; "), "the database refuses mutations"),
-                    }
-                }
-                *self = Self { reasons, failure: None };
-            }
+    /// All reasons, each with its node.
+    fn reasons(&self) -> Vec<String> {
+        let of_node = |(address, reasons): &(String, Vec<String>)| {
+            reasons.iter().map(|why| format!("{address}: {why}")).collect::<Vec<_>>()
+        };
+        self.nodes.iter().flat_map(of_node).collect()
+    }
+
+    fn note(&mut self, answers: Result<Vec<Answer>>) {
+        let answers = match answers {
+            Ok(answers) => answers,
             // Requests that need the database report it.
-            Err(failure) => self.failure = Some(failure),
+            Err(failure) => {
+                self.failure = Some(failure);
+                return;
+            }
+        };
+        let before = self.reasons();
+        let mut last = mem::take(&mut self.nodes);
+        // A node that did not answer may refuse as it did: nobody knows.
+        let mut said_last = |address: &str| {
+            let of_node = last.iter_mut().find(|(of, _)| of == address);
+            of_node.map(|(_, reasons)| mem::take(reasons)).unwrap_or_default()
+        };
+        for (address, reasons) in answers {
+            let reasons = reasons.unwrap_or_else(|| said_last(&address));
+            self.nodes.push((address, reasons));
+        }
+        self.failure = None;
+        let now = self.reasons();
+        match now.is_empty() {
+            _ if now == before => {}
+            true => tracing::info!("mutations are not refused any more"),
+            false => tracing::warn!(reasons = now.join("; "), "the database refuses mutations"),
         }
     }
 }
@@ -93,4 +118,38 @@ async fn refusals_of(node: &Node) -> Result<Vec<String>> {
     // Asked again, another session answers.
     node.database.end_stale_session().await;
     Ok(vec![format!("a session refuses them ({code}), and a new one would not")])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(of: &[(&str, Option<&[&str]>)]) -> Result<Vec<Answer>> {
+        let owned = |reasons: &[&str]| reasons.iter().map(|why| (*why).to_owned()).collect();
+        Ok(of.iter().map(|(address, reasons)| ((*address).to_owned(), reasons.map(owned))).collect())
+    }
+
+    #[test]
+    fn a_node_that_does_not_answer_is_believed_to_refuse_as_before() {
+        let mut known = Known::default();
+        known.note(answered(&[("a:1", Some(&["isolation"])), ("b:1", Some(&[]))]));
+        assert_eq!(known.reasons(), ["a:1: isolation"]);
+        known.note(answered(&[("a:1", None), ("b:1", Some(&["read-only"]))]));
+        assert_eq!(known.reasons(), ["a:1: isolation", "b:1: read-only"]);
+        known.note(answered(&[("a:1", Some(&[])), ("b:1", None)]));
+        assert_eq!(known.reasons(), ["b:1: read-only"]);
+        known.note(answered(&[("a:1", None), ("c:1", None)]));
+        assert_eq!(known.reasons(), [""; 0], "a node that is gone refuses nothing, and one that said nothing neither");
+    }
+
+    #[test]
+    fn a_failure_ends_with_the_next_answer() {
+        let mut known = Known::default();
+        known.note(answered(&[("a:1", Some(&["isolation"]))]));
+        known.note(Err(Error::new(ErrorCode::DatabaseUnavailable, "cut off")));
+        assert!(known.failure.is_some());
+        known.note(answered(&[("a:1", None)]));
+        assert!(known.failure.is_none());
+        assert_eq!(known.reasons(), ["a:1: isolation"]);
+    }
 }

@@ -6,7 +6,7 @@
 
 mod gateways;
 mod gathered;
-mod single;
+pub mod single;
 mod waits;
 
 use std::time::{Duration, Instant};
@@ -23,8 +23,8 @@ use crate::{
 
 /// A way to keep counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Way {
-    name: &'static str,
+pub struct Way {
+    pub name: &'static str,
     /// For readers who have not read the page.
     legend: &'static str,
     store: Store,
@@ -32,7 +32,7 @@ struct Way {
 
 impl Way {
     /// Mantle's ways are values of `mantle.delta_records`.
-    const ALL: [Self; 4] = [
+    pub const ALL: [Self; 4] = [
         Self { name: "auto", legend: "Mantle (delta_records = auto, the default)", store: Store::Mantle },
         Self { name: "always", legend: "Mantle (always)", store: Store::Mantle },
         Self { name: "never", legend: "Mantle (never)", store: Store::Mantle },
@@ -41,21 +41,21 @@ impl Way {
 }
 
 /// The sessions and the namespace that the three measurements share.
-struct Setting<'a> {
+pub struct Setting<'a> {
     /// The role of the sessions.
     role: &'a str,
     /// Each way's turns of a row last half of it together.
     period: Duration,
-    sessions: Vec<Session>,
+    pub sessions: Vec<Session>,
     watcher: &'a Session,
     /// Signs directory renames, as the index would.
     signer: Signer,
-    ns: i64,
+    pub ns: i64,
 }
 
 impl<'a> Setting<'a> {
     /// Opens as many sessions as the measurements need, at most. `ns` exists.
-    async fn open(database: &str, role: &'a str, watcher: &'a Session, ns: &str, period: Duration) -> Result<Self> {
+    pub async fn open(database: &str, role: &'a str, watcher: &'a Session, ns: &str, period: Duration) -> Result<Self> {
         let sessions = Session::several(database, single::CLIENTS[single::CLIENTS.len() - 1]).await?;
         let ns = sessions[0].namespace(ns).await?;
         watcher.wait_for_vacuum().await?;
@@ -63,12 +63,12 @@ impl<'a> Setting<'a> {
     }
 
     /// Allocates `count` ids; answers the first.
-    async fn ids(&self, count: i64) -> Result<i64> {
+    pub async fn ids(&self, count: i64) -> Result<i64> {
         self.sessions[0].allocate_ids(count).await
     }
 
     /// Makes parent directories.
-    async fn parents(&self, way: Way, count: usize) -> Result<Vec<i64>> {
+    pub async fn parents(&self, way: Way, count: usize) -> Result<Vec<i64>> {
         let first = self.ids(count as i64).await?;
         let ids: Vec<i64> = (first..).take(count).collect();
         match way.store {
@@ -95,11 +95,11 @@ impl<'a> Setting<'a> {
 
 /// The sums over all turns of one way.
 #[derive(Clone, Default)]
-struct Measured {
+pub struct Measured {
     lasted: Duration,
-    sample: Sample,
+    pub sample: Sample,
     failed: u64,
-    waits: Waits,
+    pub waits: Waits,
 }
 
 impl Measured {
@@ -117,8 +117,13 @@ impl Measured {
         Ok(more)
     }
 
+    /// Changes that were made.
+    pub fn done(&self) -> u64 {
+        self.sample.len() as u64 - self.failed
+    }
+
     fn per_second(&self) -> f64 {
-        (self.sample.len() as u64 - self.failed) as f64 / self.lasted.as_secs_f64()
+        self.done() as f64 / self.lasted.as_secs_f64()
     }
 
     /// Throughput, p99 and waits, each also as a ratio to the baseline's.

@@ -22,7 +22,7 @@ const COLUMNS: &str =
     "parent | clients | counts | per second | to textbook | p99 ms | to textbook | Lock | LWLock | sessions | failed";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verb {
+pub enum Verb {
     Mkdir,
     RenameObject,
     RenameDirectory,
@@ -30,7 +30,7 @@ enum Verb {
 
 impl Verb {
     /// The verb's name, and the paragraph above its table.
-    fn texts(self) -> (&'static str, &'static str) {
+    pub fn texts(self) -> (&'static str, &'static str) {
         match self {
             Self::Mkdir => (
                 "mkdir",
@@ -64,7 +64,7 @@ struct Entry {
 }
 
 /// The directories and entries of one way, the same in all its turns.
-struct Workload {
+pub struct Workload {
     way: Way,
     /// A pair for all clients, or one each.
     parents: Vec<i64>,
@@ -72,7 +72,7 @@ struct Workload {
 }
 
 impl Workload {
-    async fn new(setting: &Setting<'_>, verb: Verb, way: Way, clients: usize, is_shared: bool) -> Result<Self> {
+    pub async fn new(setting: &Setting<'_>, verb: Verb, way: Way, clients: usize, is_shared: bool) -> Result<Self> {
         let parents = setting.parents(way, if is_shared { 2 } else { 2 * clients }).await?;
         let mut workload = Self { way, parents, entries: Vec::new() };
         if verb == Verb::Mkdir {
@@ -191,7 +191,8 @@ async fn in_turn<const N: usize>(
     Ok(found)
 }
 
-async fn one_turn(setting: &Setting<'_>, workload: &Workload, clients: usize, found: &mut Measured) -> Result<()> {
+/// Adds one turn of a way; it lasts its part of half of the setting's period.
+pub async fn one_turn(setting: &Setting<'_>, workload: &Workload, clients: usize, found: &mut Measured) -> Result<()> {
     setting.choose(workload.way, clients).await?;
     let first = setting.ids(IDS_PER_TURN * clients as i64).await?;
     let failed = AtomicU64::new(0);
