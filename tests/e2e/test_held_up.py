@@ -2,8 +2,8 @@
 message.
 
 PostgreSQL makes a logical slot only after every open transaction has ended. So while one is forgotten, log, `mantle
-status`, `check_cluster()` and the gateways' metrics name it, and the attempts are bounded. Old snapshots, resources that
-are nearly used up, and certificates that expire soon are named before they do harm.
+status`, `check_cluster()` and the gateways' metrics name it, and the attempts are bounded. Old snapshots, resources
+that are nearly used up, and certificates that expire soon are named before they do harm.
 """
 
 import json
