@@ -1,7 +1,7 @@
 """mantle.stat, mantle.list and mantle.list_filled exist twice: the fast path in Rust, and the fallback in SQL for what
-it cannot read. Both are called with the same arguments on the same random rows, in the same transaction, during changes of
-other sessions and of its own, on one node and on Citus. The answers must be the same. The entries of mantle.stat_local
-and the pages of mantle.list_local must have the same bytes, unless they leave one out.
+it cannot read. Both are called with the same arguments on the same random rows, in the same transaction, during changes
+of other sessions and of its own, on one node and on Citus. The answers must be the same. The entries of
+mantle.stat_local and the pages of mantle.list_local must have the same bytes, unless they leave one out.
 
 MANTLE_PROPERTY_SEED repeats a run.
 """
