@@ -59,7 +59,7 @@ def demote(stack) -> Iterator:
 @pytest.mark.usefixtures("whole")
 @pytest.mark.allows(
     "postgresql",
-    r"read-only transaction|specified neither primary_conninfo|terminating background worker .mantle worker.",
+    r"read-only transaction|specified neither .?primary_conninfo|terminating background worker .mantle worker.",
 )
 @pytest.mark.allows("indexnode", r"source::rename_locks: (cannot write an abort record|a rename lock expired)")
 def test_a_standby_does_not_answer(bucket, rest, s3, demote):

@@ -247,7 +247,9 @@ def is_as_made_new(upgrade: Upgrade) -> None:
 
 
 def restored_is_the_same(upgrade: Upgrade, dump: Path, before: dict[str, dict]) -> None:
-    """A dump of the old server, restored in the new one."""
+    """A dump of the old server, restored in the new one, where no worker goes on with it."""
+    upgrade.choose_databases("")
+    upgrade.await_no_worker()
     with upgrade.connect("postgres") as server:
         server.execute("CREATE DATABASE restored")
     command = [upgrade.stack.layout.postgresql_bin / "pg_restore", "--exit-on-error", "--dbname=restored", str(dump)]
@@ -256,5 +258,6 @@ def restored_is_the_same(upgrade: Upgrade, dump: Path, before: dict[str, dict]) 
         expected, found = dict(before[DATABASE]), digests(connection)
         for own in ("index_groups", "prepare_keys"):  # a restored database has its own
             expected.pop(own), found.pop(own)
+        assert (expected.pop("cluster")[0], found.pop("cluster")[0]) == (1, 2), "its own identity, and the dumped one"
         assert found == expected
         assert connection.execute("SELECT problem, name, detail FROM mantle.check()").fetchall() == []

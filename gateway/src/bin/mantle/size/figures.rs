@@ -56,7 +56,7 @@ figures! {
     LOCKS_PER_TRANSACTION 1024.0, "Places of a transaction in the lock table.", "`max_locks_per_transaction` in `patroni/config/mantle.conf`";
     OTHER_BACKENDS 52.0, "Processes that have such places beside sessions: workers, walsenders, autovacuum.", "`max_worker_processes`, `max_wal_senders` in `patroni/config/patroni.yml`";
     LOCK_BYTES 420.0, "Shared memory of a place in the lock table.", "`shared_memory_size` of a server with 200 connections: 387 MiB";
-    SHARED_OTHER_BYTES 80.0 * 1024.0 * 1024.0, "Shared memory for `wal_buffers` (64 MiB) and the rest.", "`pg_shmem_allocations`";
+    SHARED_OTHER_BYTES 104.0 * 1024.0 * 1024.0, "Shared memory for `wal_buffers` (64 MiB), states of transactions (from 17 on up to 24 MiB), and the rest.", "`pg_shmem_allocations`";
     SHARED_BYTES_PER_BUFFER_BYTE 0.01, "Shared memory that describes `shared_buffers`, for each of their bytes.", "`pg_shmem_allocations`: 1 MiB for 128 MiB";
     SESSION_BYTES 10.0 * 1024.0 * 1024.0, "Private memory of a session: most of it describes the shards that it has opened.", "`tests/cluster/test_sizing.py`: 5–8 MiB";
     PATRONI_BYTES 64.0 * 1024.0 * 1024.0, "Patroni's process.", "`tests/cluster/test_sizing.py`: 55 MiB";
