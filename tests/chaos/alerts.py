@@ -40,6 +40,8 @@ def shorter(rules: dict) -> dict:
     return rules
 
 
+VOLUMES = "the cluster's gateways keep bytes in a folder; tests/e2e/test_volumes.py and test_volume_takeover.py break volumes"
+
 # Alerts that no fault of the catalogue raises, each with the reason. tests/lint/alerts.py plays them.
 UNPROVOKED = {
     "MantleIndexReplicaIsBehind": "ten thousand entries are more than a fault lasts",
@@ -49,6 +51,11 @@ UNPROVOKED = {
     "MantleSlotCannotBeMade": "Patroni makes the slot of its own accord; tests/e2e/test_held_up.py has the fault",
     "PostgreSQLIsHeldUp": "a transaction is old after minutes; tests/e2e/test_held_up.py has one that counts sooner",
     "PostgreSQLRunsOut": "it would take the load's connections; tests/e2e/test_held_up.py uses up what nobody needs",
+    "MantleObjectBytesAreDamaged": VOLUMES,
+    "MantleVolumeIsNotMounted": VOLUMES,
+    "MantleVolumeIsReadOnly": VOLUMES,
+    "MantleVolumeIsFilling": VOLUMES,
+    "MantleVolumeIsInconsistent": VOLUMES,
 }
 
 

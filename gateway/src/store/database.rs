@@ -86,8 +86,19 @@ impl Database {
 
     /// Sends a statement, with a bounded number of retries. `lost`: it was sent before, over a connection that broke.
     pub async fn query(&self, statement: &'static Statement, params: &[Param<'_>], mut lost: bool) -> Result<Vec<Row>> {
+        self.query_noting(statement, params, &mut lost).await
+    }
+
+    /// As [`Self::query`]. Afterwards `lost` says whether any connection broke: then an attempt may still be carried out, whatever
+    /// the last one was answered.
+    pub async fn query_noting(
+        &self,
+        statement: &'static Statement,
+        params: &[Param<'_>],
+        lost: &mut bool,
+    ) -> Result<Vec<Row>> {
         // A statement that was sent before has an unknown outcome, which the client disconnect does not change.
-        if statement.mutates && !lost {
+        if statement.mutates && !*lost {
             check_client_waits()?;
         }
         let waiting = Waiting::current().filter(|_| statement.mutates);
@@ -109,12 +120,12 @@ impl Database {
                 }
                 _ => false,
             };
-            lost |= matches!(fault, Fault::Lost(_));
+            *lost |= matches!(fault, Fault::Lost(_));
             if !again {
                 let failed_before_sending = matches!(fault, Fault::Unavailable(_));
                 let error = fault.into_error(statement.name, statement.mutates);
                 // An earlier attempt may have committed, so this refusal proves nothing.
-                let unknown = lost && statement.mutates && failed_before_sending;
+                let unknown = *lost && statement.mutates && failed_before_sending;
                 return Err(if unknown { ErrorCode::UnknownOutcome.into() } else { error });
             }
             count_retries(statement, 1);

@@ -1,0 +1,98 @@
+//! Writes a client's bytes. A piece of them is in memory at a time.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::Stream;
+use mantle_types::{Error, ErrorCode};
+use mantle_volumes::{Generation, NewBytes, Writer};
+use tokio::time::{Instant, timeout_at};
+
+use super::{
+    super::{Stored, StoredPiece, UploadError, Written, body::Body, failure},
+    Claim, Volumes, unavailable,
+};
+
+/// Larger objects are written in pieces of this size.
+const PIECE_BYTES: usize = 1 << 20;
+/// How long a put waits for more room.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(20);
+
+/// What a put is answered instead of success.
+fn failed(cause: mantle_volumes::Error) -> Error {
+    match cause {
+        mantle_volumes::Error::Full { .. } => {
+            tracing::warn!(%cause, "the volume is full");
+            ErrorCode::StorageFull.into()
+        }
+        mantle_volumes::Error::ReadOnly(volume) => {
+            unavailable(format!("volume {volume} is read-only since a flush failed"))
+        }
+        mantle_volumes::Error::Io(cause) => failure::failed(&*cause),
+        cause => {
+            tracing::error!(%cause, "the volume failed");
+            ErrorCode::Internal.into()
+        }
+    }
+}
+
+impl Volumes {
+    /// Stores a client's bytes. On an error none remain. `generation`: one that nothing else has, or ever had.
+    pub(in crate::data) async fn put<S, E>(
+        &self,
+        generation: Generation,
+        body: &mut Body<S>,
+    ) -> Result<Stored, UploadError>
+    where
+        S: Stream<Item = Result<Bytes, E>> + Unpin,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.own()?;
+        let first = body.piece(PIECE_BYTES).await?;
+        let is_all = first.len() < PIECE_BYTES;
+        if first.is_empty() {
+            return Ok(Stored::empty(body.check()?));
+        }
+        // What does not match its digest is not written, if it is small.
+        let checked = if is_all { Some(body.check()?) } else { None };
+        let size = is_all.then_some(first.len() as u64);
+        let mut writer = self.store().writer(NewBytes { generation, object: generation.id, size });
+        let (mut piece, mut written) = (first, Written::now());
+        while !piece.is_empty() {
+            self.wait_for_room().await;
+            written = Written::now();
+            writer.write(piece).await.map_err(failed)?;
+            piece = if is_all { Bytes::new() } else { body.piece(PIECE_BYTES).await? };
+        }
+        let checksums = match checked {
+            Some(checksums) => checksums,
+            None => body.check()?,
+        };
+        let claim = self.finish(writer).await?;
+        let size = body.size();
+        Ok(Stored { pieces: pieces(&claim), size, checksums, written, claim: Some(claim) })
+    }
+
+    async fn finish(&self, writer: Writer) -> Result<Claim, Error> {
+        writer.finish().await.map(|stored| Claim::new(self.clone(), stored)).map_err(failed)
+    }
+
+    /// While the volume grows it is better to wait than to be refused, or to write into its last holes.
+    async fn wait_for_room(&self) {
+        let deadline = Instant::now() + ROOM_WAIT_MAX;
+        let mut changes = self.0.changed.subscribe();
+        while self.is_crowded() {
+            self.want();
+            if !matches!(timeout_at(deadline, changes.changed()).await, Ok(Ok(()))) {
+                return;
+            }
+        }
+    }
+}
+
+/// As metadata keeps them.
+pub(in crate::data) fn pieces(claim: &Claim) -> Vec<StoredPiece> {
+    let piece =
+        |locator: &mantle_volumes::Locator| StoredPiece { locator: locator.to_string(), length: locator.bytes() };
+    claim.locators().iter().map(piece).collect()
+}
