@@ -13,8 +13,10 @@ from pathlib import Path
 
 from . import citus, debian, environment, load, packages, secret
 from .account import make_folder, remove_folder, service_account
+from .gateway import Gateway
 from .layout import DATABASE, REGION, REPOSITORY
 from .server import Server
+from .service import start_each
 from .stack import Stack
 from .terminal import run, say, step
 from .tls_stack import TlsStack
@@ -25,6 +27,7 @@ TLS_FOLDER = REPOSITORY / ".bench-tls"
 PORTS_OF_A_STACK = 100
 CITUS_GB = 6.0
 CITUS_SETTINGS = {"shared_buffers": "512MB"}  # for each of four servers
+PUT_GB = 16.0  # objects of some turns, rows, PostgreSQL indexes and WAL of ten minutes
 PUTS_GB = 20.0  # measured: rows, PostgreSQL indexes and WAL of three minutes
 PUTS_SETTINGS = {"shared_buffers": "2GB", "max_wal_size": "4GB"}
 REQUESTS_GB = 8.0  # measured: objects, rows, PostgreSQL indexes and WAL of ten minutes, and the peers' objects
@@ -126,6 +129,9 @@ def bench(
     if only == "volumes":
         _volumes()
         return
+    if only == "put":
+        _put(part, port_base)
+        return
     if only == "tls":
         _tls(port_base)
         return
@@ -173,6 +179,23 @@ def _puts(port_base: int | None) -> None:
     with _servers(port_base, PUTS_GB, {"plain": PUTS_SETTINGS}) as (server,):
         url = server.postgresql.url("postgres", "superuser")
         _measure("bench-puts.md", "puts", MANTLE_PLAIN_URL=url)
+
+
+def _put(part: str, port_base: int | None) -> None:
+    """Writes docs/bench-put.md. A second gateway of the stack keeps the bytes in a volume."""
+    with _stack(port_base, PUT_GB, "the bench") as (stack, variables):
+        gateway = Gateway(stack.layout, stack.account, "gateway-volume", port=stack.layout.more_gateway_port(2))
+        gateway.volume = stack.layout.data / "volume"
+        try:
+            start_each([gateway])
+            arguments = ["measure", *_listing(stack.layout.folder, part), "--mantle", stack.layout.binaries / "mantle"]
+            arguments += ["--peer", f"volume,{gateway.url},{gateway.process.pid()}", "--only", "put"]
+            keys = {
+                f"MANTLE_PEER_{name.upper()}": secret.read(stack.layout, name) for name in ("access_key", "secret_key")
+            }
+            _measure("bench-put.md", *arguments, **variables, **keys, MANTLE_PROCESSES=_processes(stack))
+        finally:
+            gateway.process.stop()
 
 
 def _lookup(part: str) -> None:
