@@ -1,4 +1,4 @@
-//! Takes deletes from PostgreSQL that are durable on whatever may be promoted, and makes their blocks free.
+//! Takes deletes from PostgreSQL that are durable on whatever may be promoted, and makes their blocks free (P60).
 
 use mantle_types::{ErrorCode, Result};
 use mantle_volumes::Locator;

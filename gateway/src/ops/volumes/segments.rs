@@ -1,6 +1,6 @@
 //! Leases of segments. A lease has an epoch, and each node of PostgreSQL takes a row's locator only if it has admitted the epoch
-//! that the locator says. So once all nodes have admitted a new epoch, nothing is committed under the epoch before, and a look at the
-//! rows shows everything that ever will be: what no row names is free, and puts in doubt are settled.
+//! that the locator says (P59). So once all nodes have admitted a new epoch, nothing is committed under the epoch before, and a look at the
+//! rows shows everything that ever will be: what no row names is free (P61), and puts in doubt are settled.
 
 use std::time::Instant;
 
