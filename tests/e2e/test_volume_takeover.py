@@ -6,7 +6,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -127,6 +127,32 @@ def assert_all_read(s3, bucket: str, bodies: dict[str, bytes]) -> None:
         assert s3.get_object(Bucket=bucket, Key=key)["Body"].read() == body, key
 
 
+@contextmanager
+def stopped_behind_the_fence(stack, sql, holder, gateway: VolumeGateway, bucket: str, body: bytes):
+    """A put that waited with its latches until a second gateway waited for it. Its own gateway stands still."""
+    with ExitStack() as until_resumed:
+        with holder.transaction():
+            holder.execute("LOCK TABLE mantle.meta IN SHARE MODE")
+            put = Put(stack, gateway, bucket, body)
+            waiting = wait_until(lambda: blocked_by(sql, holder.info.backend_pid), "the put", BOUND_S)
+            until_resumed.enter_context(stopped(gateway))
+            second = successor(stack, gateway)
+            second.prepare()
+            second.start()
+            wait_until(lambda: blocked_by(sql, waiting), "the new epoch, which waits for the put", BOUND_S)
+        yield put, second
+
+
+def blocked_by(sql, process: int) -> int | None:
+    """A client's session that waits for a lock of this one."""
+    found = sql.execute(
+        "SELECT a.pid FROM pg_stat_activity a"
+        " WHERE a.backend_type = 'client backend' AND %s = ANY (pg_blocking_pids(a.pid)) ORDER BY a.pid LIMIT 1",
+        (process,),
+    ).fetchone()
+    return found[0] if found else None
+
+
 @pytest.mark.faults
 def test_killed_in_the_middle_of_a_body(stack, gateway, bucket):
     with running(gateway):
@@ -208,25 +234,41 @@ def test_a_stale_owner_that_is_stopped_before_it_writes(stack, gateway, bucket):
 @pytest.mark.allows("gateway", "the volume is not used any more|the volume is not mounted")
 @pytest.mark.allows("gateway", "the volume cannot be looked after")
 @pytest.mark.faults
-def test_a_stale_owner_that_is_stopped_before_its_commit(stack, superuser, holder, gateway, bucket):
-    body = os.urandom(20 * KIB)
+def test_a_put_that_waits_before_the_fence_is_refused(stack, superuser, holder, gateway, bucket):
+    """Its bytes are written, and its statement waits for the key. Another gateway takes the segment over meanwhile."""
     with running(gateway):
         with holder.transaction():
             hold(superuser, holder, bucket)
-            put = Put(stack, gateway, bucket, body)
+            put = Put(stack, gateway, bucket, os.urandom(20 * KIB))
             wait_until(lambda: waiter(superuser, holder), "the put", BOUND_S)
             with stopped(gateway):
                 second = successor(stack, gateway)
                 second.prepare()
                 second.start()
-                # The new epoch waits for the put.
-                wait_until(second.is_mounted, "the second gateway", BOUND_S)
-                assert second.bytes_of("leased") == 0
+                second.await_ready()
+                bodies = put_some(second.s3(stack), bucket, "new", 60 * KIB)
+        try:
+            assert put.join() == 503
+            s3 = second.s3(stack)
+            assert refused(s3.head_object, Bucket=bucket, Key="k")[1] == 404
+            assert_all_read(s3, bucket, bodies)
+        finally:
+            second.process.stop()
+
+
+@pytest.mark.allows("gateway", "the volume is not used any more|the volume is not mounted")
+@pytest.mark.allows("gateway", "the volume cannot be looked after")
+@pytest.mark.faults
+def test_a_put_that_waits_behind_the_fence_is_seen(stack, superuser, holder, gateway, bucket):
+    """It has latched the segment, so the new epoch waits for its commit. The scan afterwards finds its row."""
+    body = os.urandom(20 * KIB)
+    with running(gateway):
+        with stopped_behind_the_fence(stack, superuser, holder, gateway, bucket, body) as (put, second):
+            wait_until(lambda: second.bytes_of("leased") > 0, "the take-over", BOUND_S)
+            assert second.bytes_of("used") == blocks(20 * KIB)
+            bodies = {"k": body, **put_some(second.s3(stack), bucket, "new", 60 * KIB)}
         try:
             assert put.join() == 200
-            wait_until(lambda: second.bytes_of("leased") > 0, "the take-over", BOUND_S)
-            s3 = second.s3(stack)
-            assert_all_read(s3, bucket, {"k": body})
-            assert_all_read(s3, bucket, {"k": body, **put_some(s3, bucket, "new", 60 * KIB)})
+            assert_all_read(second.s3(stack), bucket, bodies)
         finally:
             second.process.stop()

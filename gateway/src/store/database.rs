@@ -105,7 +105,7 @@ impl Database {
         let begun = Instant::now();
         for attempt in 0.. {
             let sent = Instant::now();
-            let fault = match self.send_counted(statement, params, waiting.as_deref(), lost).await {
+            let fault = match self.send_counted(statement, params, waiting.as_deref(), *lost).await {
                 Ok(rows) => return Ok(rows),
                 Err(fault) => fault,
             };
@@ -137,6 +137,16 @@ impl Database {
     /// As [`Self::query`], for a statement that answers one row.
     pub async fn query_one(&self, statement: &'static Statement, params: &[Param<'_>]) -> Result<Row> {
         one(statement, self.query(statement, params, false).await?)
+    }
+
+    /// Sends a statement once, for the request of this task if there is one.
+    pub async fn query_once_counted(
+        &self,
+        statement: &'static Statement,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, Fault> {
+        let waiting = Waiting::current().filter(|_| statement.mutates);
+        self.send_counted(statement, params, waiting.as_deref(), false).await
     }
 
     /// Sends a statement of the request `waiting` once, and notes there whether a change was sent. `lost`: it was sent before.

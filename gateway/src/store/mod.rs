@@ -202,20 +202,34 @@ impl Store {
         statement: &'static Statement,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>> {
-        for attempt in 0.. {
-            let fault = match self.nodes.of(pid).await?.database.query_once(statement, params).await {
+        for attempt in 0..=MOVES_FOLLOWED_MAX {
+            let database = self.nodes.of(pid).await?.database;
+            let fault = match database.query_once_counted(statement, params).await {
                 Ok(rows) => return Ok(rows),
                 Err(fault) => fault,
             };
-            match fault {
-                Fault::Mantle(ErrorCode::WrongNode) if attempt < MOVES_FOLLOWED_MAX => self.nodes.refresh().await?,
-                Fault::Conflict(_) if attempt < MOVES_FOLLOWED_MAX => {}
-                fault => return Err(fault.into_error(statement.name, statement.mutates)),
+            let again = match fault {
+                _ if attempt == MOVES_FOLLOWED_MAX => false,
+                Fault::Conflict(_) => true,
+                // Rolled back: the shard has moved.
+                Fault::Mantle(ErrorCode::WrongNode) => self.nodes.refresh().await.map(|()| true)?,
+                // Nothing has changed, and another session may accept it.
+                Fault::Mantle(ErrorCode::WrongIsolation | ErrorCode::WeakCommit) => database.end_stale_session().await,
+                _ => false,
+            };
+            if !again {
+                return Err(fault.into_error(statement.name, statement.mutates));
             }
             database::count_retries(statement, 1);
             pause(attempt).await;
         }
         Err(ErrorCode::Internal.into())
+    }
+
+    /// Sends a change to the configured node; after a lost connection not again, so that its answer is not lost with the first one.
+    async fn query_once(&self, statement: &'static Statement, params: &[Param<'_>]) -> Result<Vec<Row>> {
+        let answer = self.nodes.main().query_once(statement, params).await;
+        answer.map_err(|fault| fault.into_error(statement.name, statement.mutates))
     }
 
     async fn query_one(&self, statement: &'static Statement, params: &[Param<'_>]) -> Result<Row> {

@@ -122,7 +122,7 @@ impl Store {
         self.query_one(&sql::MOUNT_VOLUME, &params).await.map(drop)
     }
 
-    /// Leases up to so many segments that nobody has; none if there are no more.
+    /// Leases up to so many segments that nobody has; none if there are no more. `UnknownOutcome`: some may be leased by now.
     pub async fn lease_segments(&self, mount: &Mount, count: u32, unused_only: bool) -> Result<Vec<SegmentLease>> {
         let (volume, epoch) = mount.id();
         let params: [Param<'_>; 4] =
@@ -144,7 +144,7 @@ impl Store {
         statement: &'static sql::Statement,
         params: &[Param<'_>],
     ) -> Result<Vec<SegmentLease>> {
-        let rows = self.query(statement, params).await?;
+        let rows = self.query_once(statement, params).await?;
         let read = |row| {
             let number = rows::get::<i32>(row, "segment")? as u32;
             let segment = SegmentId { volume: mount.volume, number };
@@ -209,7 +209,7 @@ impl Store {
             (&(delay_ms as i64), Type::INT8),
             (&(limit as i32), Type::INT4),
         ];
-        let row = self.query_one(&sql::TAKE_FREED, &params).await?;
+        let row = one(&sql::TAKE_FREED, self.query_once(&sql::TAKE_FREED, &params).await?)?;
         Ok(Taken {
             horizon: rows::get_opt(&row, "horizon")?,
             locators: rows::get_opt(&row, "locators")?.unwrap_or_default(),

@@ -206,7 +206,7 @@ mod tests {
         let bucket = bucket();
         let (ours, theirs) = (Uuid::from_u128(7), Uuid::from_u128(8));
         let stored = bucket.put(ours, &mut body(b"abc")).await.unwrap();
-        bucket.put(theirs, &mut body(b"abc")).await.unwrap();
+        let _stored = bucket.put(theirs, &mut body(b"abc")).await.unwrap();
         assert_eq!(listed(&bucket, ours).await, [stored.pieces[0].locator.clone()]);
     }
 

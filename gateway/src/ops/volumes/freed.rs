@@ -1,12 +1,12 @@
 //! Takes deletes from PostgreSQL that are durable on whatever may be promoted, and makes their blocks free (P60).
 
-use mantle_types::{ErrorCode, Result};
+use mantle_types::Result;
 use mantle_volumes::Locator;
 
 use super::Keeper;
 
 /// Most deletes that a node is asked for at once.
-const PAGE_LOCATORS: usize = 2_000;
+const PAGE_LOCATORS: usize = 1_000;
 /// Counter of extents whose blocks could not be freed.
 pub(super) const FREES_REFUSED: &str = "mantle_gateway_frees_refused_total";
 
@@ -16,16 +16,8 @@ impl Keeper<'_> {
         for at in self.nodes.clone() {
             loop {
                 let horizon = self.horizons.get(&at).map(String::as_str);
-                let taken = match self.store.take_freed(at, &self.mount, horizon, delay, PAGE_LOCATORS).await {
-                    Ok(taken) => taken,
-                    Err(error) => {
-                        if error.code() == ErrorCode::UnknownOutcome {
-                            // What it would have answered is found when the segments are leased anew.
-                            self.lineage = None;
-                        }
-                        return Err(error);
-                    }
-                };
+                // After an unknown outcome the segments are leased anew, and what it would have answered is found.
+                let taken = self.store.take_freed(at, &self.mount, horizon, delay, PAGE_LOCATORS).await?;
                 if let Some(horizon) = taken.horizon {
                     self.horizons.insert(at, horizon);
                 }

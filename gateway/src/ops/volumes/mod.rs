@@ -131,8 +131,12 @@ impl<'a> Keeper<'a> {
                 }
                 Err(Trouble::Superseded(error)) => return error.to_string(),
                 Err(Trouble::Passing(error)) => {
-                    if matches!(error.code(), ErrorCode::StaleSegment | ErrorCode::VolumeSuperseded) {
-                        // PostgreSQL was promoted or restored since, or another gateway has the volume.
+                    if matches!(
+                        error.code(),
+                        ErrorCode::StaleSegment | ErrorCode::VolumeSuperseded | ErrorCode::UnknownOutcome
+                    ) {
+                        // PostgreSQL was promoted or restored since, or another gateway has the volume; or segments were leased, or
+                        // deletes taken, of which the answer was lost.
                         self.lineage = None;
                     }
                     self.note(&error);

@@ -12,7 +12,9 @@ use uuid::Uuid;
 
 use crate::{
     config::Postgres,
-    store::{Doubt, LeasedPartition, NewDirectory, NewObject, Precondition, RequestClaim, ResolutionStart, Store, Waits},
+    store::{
+        Doubt, LeasedPartition, NewDirectory, NewObject, Precondition, RequestClaim, ResolutionStart, Store, Waits,
+    },
 };
 
 const DIRECTORIES: i64 = 24;
