@@ -31,7 +31,7 @@ def gateway(stack, folder) -> Iterator[VolumeGateway]:
 
 
 def number(gateway: VolumeGateway) -> int:
-    return int(gateway.volume().name.removeprefix("volume-"))
+    return int(gateway.file().name.removeprefix("volume-"))
 
 
 def test_the_status_says_what_postgresql_knows(stack, gateway):
@@ -61,7 +61,7 @@ def test_a_scrub_finds_what_is_damaged(stack, gateway, superuser, bucket):
     assert (sound["extents"], sound["bytes"], sound["damaged"]) == (8, sum(map(len, bodies.values())), [])
     locator = locator_of(superuser, bucket, "k5")
     at, length = place_of(locator)
-    with gateway.volume().open("r+b") as volume:
+    with gateway.file().open("r+b") as volume:
         volume.seek(at + length - 1)
         byte = volume.read(1)[0]
         volume.seek(at + length - 1)

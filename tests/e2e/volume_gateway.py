@@ -48,7 +48,7 @@ gids = [0]
         ]
         return 'new_bytes = "volumes"\n' + super().settings() + "\n".join(section)
 
-    def volume(self) -> Path:
+    def file(self) -> Path:
         (file,) = self.folder.glob("volume-*")
         return file
 
@@ -86,6 +86,17 @@ def blocks(size: int) -> int:
     """Bytes of the blocks that an extent of so many bytes takes."""
     head = 40 + 4 * -(-size // (4 * KIB))
     return -(-(head + size) // (4 * KIB)) * 4 * KIB
+
+
+def named(superuser, bucket: str) -> int:
+    """Bytes of the blocks that the objects in a bucket's root name."""
+    rows = superuser.execute(
+        "SELECT m.locator FROM mantle.meta m JOIN mantle.namespaces n ON m.pid = n.ns"
+        " WHERE n.name = %s AND m.locator LIKE 'v1:%%'",
+        (bucket,),
+    )
+    extents = [extent for (locator,) in rows for extent in locator.rpartition("/")[2].split(",")]
+    return sum(blocks(int(extent.partition("+")[2])) for extent in extents)
 
 
 def locator_of(superuser, bucket: str, name: str) -> str:

@@ -15,7 +15,7 @@ use std::{
     collections::BTreeSet,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -48,6 +48,8 @@ struct Inner {
     views: Mutex<BTreeSet<VolumeId>>,
     /// Whether more room may come: who finds none may wait.
     can_grow: AtomicBool,
+    /// Bytes that puts are about to write.
+    coming: AtomicU64,
     /// One more with each change of the leases or of the room.
     changed: watch::Sender<u64>,
     wanted: Notify,
@@ -81,6 +83,7 @@ impl Volumes {
             own: Mutex::default(),
             views: Mutex::default(),
             can_grow: AtomicBool::new(true),
+            coming: AtomicU64::new(0),
             changed: watch::Sender::default(),
             wanted: Notify::new(),
             refused: Mutex::default(),
@@ -188,10 +191,16 @@ impl Volumes {
         self.0.store.space(own).ok()
     }
 
+    /// As [`Self::space`], as if what puts are about to write were there already.
+    pub fn space_wanted(&self) -> Option<Space> {
+        let space = self.space()?;
+        Some(Space { used: space.used + self.0.coming.load(Ordering::Acquire), ..space })
+    }
+
     /// Whether the volume should grow before more is put, and can.
     fn is_crowded(&self) -> bool {
         let marks = Watermarks { more: CROWDED_PERCENT, warn: 100 };
-        self.can_grow() && self.space().is_some_and(|space| space.level(marks) > Level::Enough)
+        self.can_grow() && self.space_wanted().is_some_and(|space| space.level(marks) > Level::Enough)
     }
 
     /// Makes a volume readable that another gateway has mounted.

@@ -115,9 +115,32 @@ async fn a_put_waits_for_the_growth_of_the_volume() {
         volumes.store().lease(second, 7, []).unwrap();
         volumes.has_changed();
     };
-    let (stored, ()) = tokio::join!(put(&volumes, 2, b"abc"), grow);
+    // More than is left of the first segment.
+    let bytes = content(100 << 10);
+    let (stored, ()) = tokio::join!(put(&volumes, 2, &bytes), grow);
     let locator: Locator = only(&stored.unwrap()).parse().unwrap();
-    assert_eq!(locator.lease.segment, second, "it did not take the last hole");
+    assert_eq!(locator.lease.segment, second, "it was not refused");
+}
+
+/// What others are about to write counts: they would take the room together.
+#[tokio::test]
+async fn what_is_about_to_be_written_makes_the_volume_grow() {
+    let (_folder, volumes) = volumes().await;
+    volumes.set_can_grow(true);
+    let used = || volumes.space_wanted().unwrap().used;
+    let grow = async {
+        volumes.wanted().await;
+        assert!(used() > 4 * MIB, "of nothing that is there");
+        volumes.store().volume(OWN).unwrap().grow(1).unwrap();
+        volumes.store().lease(SegmentId { number: 1, ..SEGMENT }, 7, []).unwrap();
+        volumes.has_changed();
+    };
+    let bytes = content(MIB as usize - 1);
+    let puts = futures::future::join_all((0..6).map(|id| put(&volumes, id, &bytes)));
+    let (stored, ()) = tokio::join!(puts, grow);
+    assert!(stored.iter().all(Result::is_ok), "{stored:?}");
+    drop(stored);
+    assert_eq!(used(), 0);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Writes a client's bytes. A piece of them is in memory at a time.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use bytes::Bytes;
 use futures::Stream;
@@ -58,10 +58,14 @@ impl Volumes {
         let size = is_all.then_some(first.len() as u64);
         let mut writer = self.store().writer(NewBytes { generation, object: generation.id, size });
         let (mut piece, mut written) = (first, Written::now());
+        let mut gathered = None;
         while !piece.is_empty() {
-            self.wait_for_room().await;
+            let length = piece.len();
+            let coming = self.room_for(length as u64).await;
             written = Written::now();
             writer.write(piece).await.map_err(failed)?;
+            // A short piece is the last one, and is written at the end.
+            gathered = (length < PIECE_BYTES).then_some(coming);
             piece = if is_all { Bytes::new() } else { body.piece(PIECE_BYTES).await? };
         }
         let checksums = match checked {
@@ -69,6 +73,7 @@ impl Volumes {
             None => body.check()?,
         };
         let claim = self.finish(writer).await?;
+        drop(gathered);
         let size = body.size();
         Ok(Stored { pieces: pieces(&claim), size, checksums, written, claim: Some(claim) })
     }
@@ -78,15 +83,36 @@ impl Volumes {
     }
 
     /// While the volume grows it is better to wait than to be refused, or to write into its last holes.
-    async fn wait_for_room(&self) {
+    async fn room_for(&self, bytes: u64) -> Coming<'_> {
+        let coming = Coming::new(self, bytes);
         let deadline = Instant::now() + ROOM_WAIT_MAX;
         let mut changes = self.0.changed.subscribe();
         while self.is_crowded() {
             self.want();
             if !matches!(timeout_at(deadline, changes.changed()).await, Ok(Ok(()))) {
-                return;
+                break;
             }
         }
+        coming
+    }
+}
+
+/// Bytes of a put that are counted as used, until they are.
+struct Coming<'a> {
+    volumes: &'a Volumes,
+    bytes: u64,
+}
+
+impl<'a> Coming<'a> {
+    fn new(volumes: &'a Volumes, bytes: u64) -> Self {
+        volumes.0.coming.fetch_add(bytes, Ordering::AcqRel);
+        Self { volumes, bytes }
+    }
+}
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        self.volumes.0.coming.fetch_sub(self.bytes, Ordering::AcqRel);
     }
 }
 

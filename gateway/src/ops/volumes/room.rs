@@ -32,7 +32,7 @@ impl Keeper<'_> {
         }
         let marks = Watermarks { more: self.volumes.settings().grow_percent, warn: 100 };
         loop {
-            let Some(space) = self.volumes.space() else { return Ok(()) };
+            let Some(space) = self.volumes.space_wanted() else { return Ok(()) };
             if space.level(marks) == Level::Enough {
                 self.volumes.set_can_grow(true);
                 return Ok(());
