@@ -91,7 +91,7 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 2000)]
     calls: usize,
     /// Seconds of each throughput
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, env = "MANTLE_BENCH_SECONDS", value_name = "N", default_value_t = 5)]
     seconds: u64,
     #[command(flatten)]
     stack: Stack,
