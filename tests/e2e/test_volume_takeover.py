@@ -201,7 +201,7 @@ def test_an_unknown_outcome_keeps_its_blocks_until_postgresql_has_answered(stack
                     superuser.execute("SELECT pg_terminate_backend(%s)", (waiting,))
                 put.thread.join(0.01)
             assert put.join() == 503 and len(ended) > 1
-            assert gateway.bytes_of("used") == blocks(9000)
+            gateway.await_used(blocks(9000))
         wait_until(lambda: gateway.bytes_of("used") == 0, "PostgreSQL's answer", BOUND_S)
         assert gateway.bytes_of("in_doubt") == 0
 

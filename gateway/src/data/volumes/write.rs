@@ -18,24 +18,6 @@ const PIECE_BYTES: usize = 1 << 20;
 /// How long a put waits for more room.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(20);
 
-/// What a put is answered instead of success.
-fn failed(cause: mantle_volumes::Error) -> Error {
-    match cause {
-        mantle_volumes::Error::Full { .. } => {
-            tracing::warn!(%cause, "the volume is full");
-            ErrorCode::StorageFull.into()
-        }
-        mantle_volumes::Error::ReadOnly(volume) => {
-            unavailable(format!("volume {volume} is read-only since a flush failed"))
-        }
-        mantle_volumes::Error::Io(cause) => failure::failed(&*cause),
-        cause => {
-            tracing::error!(%cause, "the volume failed");
-            ErrorCode::Internal.into()
-        }
-    }
-}
-
 impl Volumes {
     /// Stores a client's bytes. On an error none remain. `generation`: one that nothing else has, or ever had.
     pub(in crate::data) async fn put<S, E>(
@@ -63,7 +45,7 @@ impl Volumes {
             let length = piece.len();
             let coming = self.room_for(length as u64).await;
             written = Written::now();
-            writer.write(piece).await.map_err(failed)?;
+            writer.write(piece).await.map_err(|cause| self.failed(cause))?;
             // A short piece is the last one, and is written at the end.
             gathered = (length < PIECE_BYTES).then_some(coming);
             piece = if is_all { Bytes::new() } else { body.piece(PIECE_BYTES).await? };
@@ -79,12 +61,39 @@ impl Volumes {
     }
 
     async fn finish(&self, writer: Writer) -> Result<Claim, Error> {
-        writer.finish().await.map(|stored| Claim::new(self.clone(), stored)).map_err(failed)
+        let stored = writer.finish().await.map_err(|cause| self.failed(cause))?;
+        Ok(Claim::new(self.clone(), stored))
+    }
+
+    /// What a put is answered instead of success.
+    fn failed(&self, cause: mantle_volumes::Error) -> Error {
+        // It was given up meanwhile: another gateway has it.
+        if let Err(gone) = self.own() {
+            tracing::info!(%cause, "a put found its volume given up");
+            return gone;
+        }
+        match cause {
+            mantle_volumes::Error::Full { .. } => {
+                tracing::warn!(%cause, "the volume is full");
+                ErrorCode::StorageFull.into()
+            }
+            mantle_volumes::Error::ReadOnly(volume) => {
+                unavailable(format!("volume {volume} is read-only since a flush failed"))
+            }
+            mantle_volumes::Error::Io(cause) => failure::failed(&*cause),
+            cause => {
+                tracing::error!(%cause, "the volume failed");
+                ErrorCode::Internal.into()
+            }
+        }
     }
 
     /// While the volume grows it is better to wait than to be refused, or to write into its last holes.
     async fn room_for(&self, bytes: u64) -> Coming<'_> {
         let coming = Coming::new(self, bytes);
+        if !self.is_crowded() {
+            return coming;
+        }
         let deadline = Instant::now() + ROOM_WAIT_MAX;
         let mut changes = self.0.changed.subscribe();
         while self.is_crowded() {
@@ -97,7 +106,7 @@ impl Volumes {
     }
 }
 
-/// Bytes of a put that are counted as used, until they are.
+/// Bytes of a put that are counted as used. While they are written they are counted twice.
 struct Coming<'a> {
     volumes: &'a Volumes,
     bytes: u64,
@@ -112,7 +121,12 @@ impl<'a> Coming<'a> {
 
 impl Drop for Coming<'_> {
     fn drop(&mut self) {
-        self.volumes.0.coming.fetch_sub(self.bytes, Ordering::AcqRel);
+        let inner = &self.volumes.0;
+        inner.coming.fetch_sub(self.bytes, Ordering::AcqRel);
+        // Somebody waits, perhaps for this.
+        if inner.changed.receiver_count() > 0 {
+            self.volumes.has_changed();
+        }
     }
 }
 
