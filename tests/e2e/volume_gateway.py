@@ -88,15 +88,21 @@ def blocks(size: int) -> int:
     return -(-(head + size) // (4 * KIB)) * 4 * KIB
 
 
-def named(superuser, bucket: str) -> int:
-    """Bytes of the blocks that the objects in a bucket's root name."""
+def extents(superuser, bucket: str) -> list[int]:
+    """Bytes of data in each extent that the objects in a bucket's root name."""
     rows = superuser.execute(
-        "SELECT m.locator FROM mantle.meta m JOIN mantle.namespaces n ON m.pid = n.ns"
-        " WHERE n.name = %s AND m.locator LIKE 'v1:%%'",
+        "WITH o AS (SELECT m.locator FROM mantle.meta m JOIN mantle.namespaces n ON m.pid = n.ns WHERE n.name = %s)"
+        " SELECT o.locator FROM o WHERE o.locator LIKE 'v1:%%'"
+        " UNION ALL SELECT e.locator FROM o JOIN mantle.extents e ON o.locator = 'manifest:' || e.upload",
         (bucket,),
     )
-    extents = [extent for (locator,) in rows for extent in locator.rpartition("/")[2].split(",")]
-    return sum(blocks(int(extent.partition("+")[2])) for extent in extents)
+    found = [extent for (locator,) in rows for extent in locator.rpartition("/")[2].split(",")]
+    return [int(extent.partition("+")[2]) for extent in found]
+
+
+def named(superuser, bucket: str) -> int:
+    """Bytes of the blocks that the objects in a bucket's root name."""
+    return sum(map(blocks, extents(superuser, bucket)))
 
 
 def locator_of(superuser, bucket: str, name: str) -> str:
