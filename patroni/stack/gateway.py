@@ -9,6 +9,9 @@ from .layout import LOOPBACK, PROBES_OFFSET, REGION, Host, Layout
 from .service import LOGGING, Service
 
 OWNER_UID = 1000
+# A volume begins with so many segments, and grows by as many: 128 MiB. Machines for development are small.
+SEGMENT_BYTES = 64 << 20
+GROWTH_SEGMENTS = 2
 THREADS = max(1, (os.cpu_count() or 1) // 2)  # all services share the machine's processors
 
 
@@ -40,6 +43,7 @@ class Gateway(Service):
         self.region = REGION
         self.data = layout.data / "objects"
         self.volume: Path | None = None  # the folder of a volume, which then takes new bytes
+        self.growth_segments = GROWTH_SEGMENTS
         self.credentials = layout.config / "credentials.toml"
 
     def prepare(self) -> None:
@@ -60,7 +64,7 @@ gids = [{OWNER_UID}]
         replicas = ", ".join(f'"{address}"' for address in self.replicas)
         threads = "" if self.threads is None else f"threads = {self.threads}\n"
         stores = "" if self.volume is None else 'new_bytes = "volumes"\n'
-        volume = "" if self.volume is None else f'\n[volumes]\nfolder = "{self.volume}"\n'
+        volume = "" if self.volume is None else self._volume_settings()
         batches = "" if self.batch_elements_max is None else f"batch_elements_max = {self.batch_elements_max}\n"
         return f"""listen = "{self.host.address}:{self.port}"
 probes_listen = "{self.probes_listen}"
@@ -74,3 +78,11 @@ owner_name = "{self.owner_name}"
 [index]
 replicas = [{replicas}]
 {volume}"""
+
+    def _volume_settings(self) -> str:
+        return f"""
+[volumes]
+folder = "{self.volume}"
+segment_bytes = {SEGMENT_BYTES}
+growth_segments = {self.growth_segments}
+"""

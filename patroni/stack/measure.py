@@ -13,8 +13,9 @@ from pathlib import Path
 
 from . import citus, debian, environment, load, packages, secret
 from .account import make_folder, remove_folder, service_account
-from .gateway import Gateway
+from .gateway import SEGMENT_BYTES, Gateway
 from .layout import DATABASE, REGION, REPOSITORY
+from .poll import wait_until
 from .server import Server
 from .service import start_each
 from .stack import Stack
@@ -28,6 +29,8 @@ PORTS_OF_A_STACK = 100
 CITUS_GB = 6.0
 CITUS_SETTINGS = {"shared_buffers": "512MB"}  # for each of four servers
 PUT_GB = 16.0  # objects of some turns, rows, PostgreSQL indexes and WAL of ten minutes
+PUT_SEGMENTS = 16  # 1 GiB, four times what a turn puts
+FILLED_BYTES_PER_S_MIN = 4 << 20
 PUTS_GB = 20.0  # measured: rows, PostgreSQL indexes and WAL of three minutes
 PUTS_SETTINGS = {"shared_buffers": "2GB", "max_wal_size": "4GB"}
 REQUESTS_GB = 8.0  # measured: objects, rows, PostgreSQL indexes and WAL of ten minutes, and the peers' objects
@@ -186,8 +189,13 @@ def _put(part: str, port_base: int | None) -> None:
     with _stack(port_base, PUT_GB, "the bench") as (stack, variables):
         gateway = Gateway(stack.layout, stack.account, "gateway-volume", port=stack.layout.more_gateway_port(2))
         gateway.volume = stack.layout.data / "volume"
+        gateway.growth_segments = PUT_SEGMENTS
         try:
             start_each([gateway])
+            # A new segment is filled with zeros, once.
+            bound_s = PUT_SEGMENTS * SEGMENT_BYTES / FILLED_BYTES_PER_S_MIN
+            leased = lambda: gateway.metrics().get('mantle_gateway_volume_bytes{of="leased"}')
+            wait_until(lambda: leased() == PUT_SEGMENTS * SEGMENT_BYTES, "the room of the volume", bound_s)
             arguments = ["measure", *_listing(stack.layout.folder, part), "--mantle", stack.layout.binaries / "mantle"]
             arguments += ["--peer", f"volume,{gateway.url},{gateway.process.pid()}", "--only", "put"]
             keys = {
