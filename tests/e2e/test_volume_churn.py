@@ -14,12 +14,14 @@ CAPACITY = 32 * MIB
 SIZES = (4 * KIB, 512 * KIB)
 FULL, EMPTIER = 0.95, 0.90  # shares of the capacity, between which the objects come and go
 TIMES = 3
+# An object over several segments has a manifest, whose bytes the sweeper finds.
+QUICK = {"orphan_grace_ms": 20_000, "sweep_interval_ms": 200, "read_grace_ms": 1000}
 
 
 @pytest.fixture
 def gateway(stack) -> Iterator[VolumeGateway]:
     folder: Path = stack.layout.data / f"volume-of-{os.urandom(4).hex()}"
-    with volume_gateway(stack, folder=folder, volumes=(f"bytes_max = {CAPACITY}",)) as gateway:
+    with volume_gateway(stack, folder=folder, volumes=(f"bytes_max = {CAPACITY}",), **QUICK) as gateway:
         yield gateway
     shutil.rmtree(folder)
 

@@ -207,6 +207,7 @@ def test_an_unknown_outcome_keeps_its_blocks_until_postgresql_has_answered(stack
 
 
 @pytest.mark.allows("gateway", "the volume is not used any more|the volume is not mounted")
+@pytest.mark.allows("gateway", "the volume cannot be looked after")
 @pytest.mark.faults
 def test_a_stale_owner_that_is_stopped_before_it_writes(stack, gateway, bucket):
     with running(gateway):

@@ -157,12 +157,15 @@ impl Allocator {
         let used = leased - self.free_blocks();
         let runs = self.doubtful.iter().filter_map(|(extent, _)| extent.run(self.geometry).ok());
         let in_doubt: u64 = runs.map(|run| u64::from(run.blocks)).sum();
+        let paused = self.segments.values().filter(|leased| leased.is_paused);
+        let paused: u64 = paused.map(|leased| u64::from(leased.segment.free_blocks())).sum();
         Space {
             volume: 0,
             leased: leased * block,
             used: used * block,
             waiting: self.waiting_blocks * block,
             in_doubt: in_doubt * block,
+            paused: paused * block,
         }
     }
 

@@ -13,6 +13,8 @@ pub struct Space {
     pub waiting: u64,
     /// Blocks of writes whose outcome nobody will learn before their segment is leased anew.
     pub in_doubt: u64,
+    /// Free blocks from which nothing is allocated now: their segments are about to be leased anew.
+    pub paused: u64,
 }
 
 /// Of one leased segment, in blocks.

@@ -31,7 +31,7 @@ use uuid::Uuid;
 pub(super) use self::{claim::Claim, write::pieces};
 use crate::config;
 
-/// From so much on puts wait for the volume's growth, in percent.
+/// From so much on puts wait for more room, in percent.
 const CROWDED_PERCENT: u8 = 97;
 
 /// This gateway's volume, and those of others that it reads. A clone is the same volumes.
@@ -197,10 +197,12 @@ impl Volumes {
         Some(Space { used: space.used + self.0.coming.load(Ordering::Acquire), ..space })
     }
 
-    /// Whether the volume should grow before more is put, and can.
+    /// Whether a put had better wait: the volume can grow, or segments are leased anew in a moment.
     fn is_crowded(&self) -> bool {
-        let marks = Watermarks { more: CROWDED_PERCENT, warn: 100 };
-        self.can_grow() && self.space_wanted().is_some_and(|space| space.level(marks) > Level::Enough)
+        let Some(space) = self.space_wanted() else { return false };
+        let open = Space { used: space.used + space.paused, ..space };
+        let is_more_to_come = self.can_grow() || space.paused > 0;
+        is_more_to_come && open.level(Watermarks { more: CROWDED_PERCENT, warn: 100 }) > Level::Enough
     }
 
     /// Makes a volume readable that another gateway has mounted.

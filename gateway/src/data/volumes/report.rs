@@ -20,7 +20,7 @@ impl Volumes {
     /// Sets the metrics.
     pub fn report(&self) {
         let own = *self.0.own.lock();
-        let Space { volume, leased, used, waiting, in_doubt } = self.space().unwrap_or_default();
+        let Space { volume, leased, used, waiting, in_doubt, .. } = self.space().unwrap_or_default();
         for (of, bytes) in
             [("volume", volume), ("leased", leased), ("used", used), ("waiting", waiting), ("in_doubt", in_doubt)]
         {

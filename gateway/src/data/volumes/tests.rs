@@ -142,6 +142,20 @@ async fn what_is_about_to_be_written_makes_the_volume_grow() {
     assert_eq!(volumes.space_wanted().unwrap().used, 0);
 }
 
+/// After a failover, or when a segment is swept: its room is there again in a moment, also if the volume cannot grow.
+#[tokio::test]
+async fn a_put_waits_while_the_segments_are_leased_anew() {
+    let (_folder, volumes) = volumes().await;
+    volumes.store().pause(SEGMENT).unwrap();
+    let lease = async {
+        volumes.wanted().await;
+        volumes.store().lease(SEGMENT, 8, []).unwrap();
+        volumes.has_changed();
+    };
+    let (stored, ()) = tokio::join!(put(&volumes, 1, b"abc"), lease);
+    assert_eq!(only(&stored.unwrap()), "v1:3.0.8/1.1/0+3");
+}
+
 #[tokio::test]
 async fn a_put_whose_volume_is_given_up_is_told_so() {
     let (_folder, volumes) = volumes().await;

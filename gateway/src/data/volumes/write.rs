@@ -88,7 +88,8 @@ impl Volumes {
         }
     }
 
-    /// While the volume grows it is better to wait than to be refused, or to write into its last holes.
+    /// While the volume grows, or its segments are leased anew, it is better to wait than to be refused, or to write into the last
+    /// holes.
     async fn room_for(&self, bytes: u64) -> Coming<'_> {
         let coming = Coming::new(self, bytes);
         if !self.is_crowded() {
