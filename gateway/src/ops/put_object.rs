@@ -227,11 +227,9 @@ impl Gateway {
         manifest: Option<UploadId>,
     ) -> Result<Coded> {
         let Putting { call, put, doubt, .. } = putting;
-        let mut partition = self.before_swept(stored, directory.leased_partition())?;
-        if manifest.is_some() {
-            // The sweeper takes a manifest that no object names.
-            partition = partition.for_at_most(Duration::from_millis(self.limits.read_grace_ms) / 2);
-        }
+        // The sweeper takes a manifest that no object names.
+        let of_manifest = manifest.map(|_| Duration::from_millis(self.limits.read_grace_ms) / 2);
+        let partition = self.before_swept(stored, directory.leased_partition(), of_manifest)?;
         stored.sent();
         let locator = locator_of(stored, manifest);
         self.with_new_id(|id| {
@@ -298,13 +296,19 @@ impl Gateway {
     }
 
     /// The partition with a lease that ends before the sweeper may take the bytes for unused (P51): a quarter of the grace
-    /// is left for waits in PostgreSQL. An error if the bytes are too old.
-    pub(super) fn before_swept(&self, stored: &Stored, partition: LeasedPartition) -> Result<LeasedPartition> {
+    /// is left for waits in PostgreSQL. `sooner`: the lease ends so long after the resolution, if that is before. An error if the
+    /// bytes are too old.
+    pub(super) fn before_swept(
+        &self,
+        stored: &Stored,
+        partition: LeasedPartition,
+        sooner: Option<Duration>,
+    ) -> Result<LeasedPartition> {
         let grace = Duration::from_millis(self.limits.orphan_grace_ms);
         if stored.written.age() > grace / 2 {
             let why = "the bytes arrived too long before the change; send the request again";
             return Err(Error::new(ErrorCode::LeaseExpired, why));
         }
-        Ok(partition.for_at_most(grace / 4))
+        Ok(partition.for_at_most(sooner.unwrap_or(Duration::MAX).min(grace / 4)))
     }
 }

@@ -75,7 +75,7 @@ impl Gateway {
             checksum: stored.checksums.checksum.value.clone(),
             extents: extents_of(stored),
         };
-        let partition = self.before_swept(stored, self.leased(namespace, upload).await?)?;
+        let partition = self.before_swept(stored, self.leased(namespace, upload).await?, None)?;
         stored.sent();
         self.store.put_part(upload.attempt.ns, partition, &part, None).await
     }
