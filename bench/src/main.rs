@@ -47,10 +47,10 @@ use crate::{
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// In the order in which they run.
-const MEASUREMENTS: [&str; 10] =
-    ["load", "rebuild", "analysts", "lookup", "list", "rename", "mkdir", "puts", "contention", "s3"];
-/// Not part of the whole: it writes tens of gigabytes.
-const ONLY_BY_NAME: &str = "s3";
+const MEASUREMENTS: [&str; 11] =
+    ["load", "rebuild", "analysts", "lookup", "list", "rename", "mkdir", "puts", "contention", "s3", "put"];
+/// Not part of the whole: they write tens of gigabytes.
+const ONLY_BY_NAME: [&str; 2] = ["s3", "put"];
 
 /// Measure a running Mantle
 #[derive(Parser)]
@@ -93,7 +93,7 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 2000)]
     calls: usize,
     /// Seconds of each throughput
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, env = "MANTLE_BENCH_SECONDS", value_name = "N", default_value_t = 5)]
     seconds: u64,
     #[command(flatten)]
     stack: Stack,
@@ -115,7 +115,7 @@ struct Options {
     /// Its secret key
     #[arg(long, env = "MANTLE_PEER_SECRET_KEY", default_value = "", hide_env_values = true)]
     peer_secret_key: String,
-    /// Only these, by comma: load, rebuild, analysts, lookup, list, rename, mkdir, puts, contention, s3
+    /// Only these, by comma: load, rebuild, analysts, lookup, list, rename, mkdir, puts, contention, s3, put
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
     /// The role of DATABASE_URL through the pooler, for the baselines
@@ -187,7 +187,7 @@ async fn run(options: Options) -> Result<Report> {
     // Reads come first, so that the vacuum after a load does not disturb the latency of writes.
     for name in MEASUREMENTS {
         let is_chosen = options.only.iter().any(|only| only == name);
-        if !is_chosen && (!options.only.is_empty() || name == ONLY_BY_NAME) {
+        if !is_chosen && (!options.only.is_empty() || ONLY_BY_NAME.contains(&name)) {
             continue;
         }
         match name {
@@ -200,6 +200,7 @@ async fn run(options: Options) -> Result<Report> {
             "mkdir" => measure::mkdir::run(&bench, &mut report).await?,
             "puts" => measure::puts::run(&bench, &mut report).await?,
             "s3" => measure::s3::run(&bench, &mut report).await?,
+            "put" => measure::put::run(&bench, &mut report).await?,
             _ => measure::contention::run(&bench, &mut report).await?,
         }
     }

@@ -16,6 +16,7 @@ use crate::{
     ids::Ids,
     index::Index,
     key_sizes::KeySizes,
+    migration::Migrations,
     store::{RequestClaim, Store, Waits},
 };
 
@@ -34,6 +35,7 @@ pub struct Gateway {
     pub ids: Arc<Ids>,
     pub key_sizes: KeySizes,
     pub limits: Limits,
+    pub migrations: Migrations,
     cluster: OnceCell<Uuid>,
     tls: Option<Tls>,
     connector: PostgresConnector,
@@ -57,6 +59,7 @@ impl Gateway {
             key_sizes: KeySizes::default(),
             store,
             limits: config.limits.clone(),
+            migrations: Migrations::default(),
             tls,
             connector,
         })

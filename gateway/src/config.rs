@@ -1,6 +1,8 @@
 //! The gateway's configuration file (TOML). Unknown keys are refused and relations between values are checked, so a
 //! file that `--check-config` accepts also starts. A name ends in its unit: milliseconds or bytes.
 
+mod volumes;
+
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
@@ -13,12 +15,16 @@ use mantle_tls::{Https, PostgresTls, TlsSettings, check_database, is_loopback};
 use mantle_types::limits::BATCH_LATCHES_MAX;
 use serde::Deserialize;
 
+pub use self::volumes::Volumes;
+
 /// Most elements of a batch: each takes up to two latches, its directory's and its name's.
 const COALESCED_ELEMENTS_MAX: usize = BATCH_LATCHES_MAX / 2;
 /// The name of the store that is a folder of files.
 pub(crate) const FILES: &str = "files";
-/// Names of stores that are no buckets, now or later.
-const RESERVED: [&str; 2] = [FILES, "volumes"];
+/// The name of the store that is a volume.
+pub(crate) const VOLUMES: &str = "volumes";
+/// Names of stores that are no buckets.
+const RESERVED: [&str; 2] = [FILES, VOLUMES];
 /// Longest name of a bucket: it is in every locator.
 const BUCKET_NAME_BYTES_MAX: usize = 32;
 /// More threads would only wake each other.
@@ -47,7 +53,11 @@ pub struct Config {
     /// objects keep a bucket's name: do not change it while it holds bytes.
     #[serde(default)]
     pub buckets: BTreeMap<String, Bucket>,
-    /// The store that takes the bytes of new objects: `files` (`data_dir`) or the name of a bucket. Needed if there are several.
+    /// A volume for the objects' bytes: one file for all of them. This gateway alone writes to it.
+    #[serde(default)]
+    pub volumes: Option<Volumes>,
+    /// The store that takes the bytes of new objects: `files` (`data_dir`), `volumes`, or the name of a bucket. Needed if there
+    /// are several.
     #[serde(default)]
     pub new_bytes: Option<String>,
     /// Domains below which buckets are hosts (`bucket.s3.example`). A request to any other host than these, an address,
@@ -273,7 +283,8 @@ impl Config {
     /// The store that takes the bytes of new objects.
     pub(crate) fn new_bytes(&self) -> anyhow::Result<&str> {
         let files = self.data_dir.iter().map(|_| FILES);
-        let names: Vec<&str> = files.chain(self.buckets.keys().map(String::as_str)).collect();
+        let volumes = self.volumes.iter().map(|_| VOLUMES);
+        let names: Vec<&str> = files.chain(volumes).chain(self.buckets.keys().map(String::as_str)).collect();
         match (self.new_bytes.as_deref(), names.as_slice()) {
             (Some(chosen), names) => {
                 ensure!(names.contains(&chosen), "new_bytes: there is no store `{chosen}`, only: {}", names.join(", "));
@@ -281,7 +292,9 @@ impl Config {
             }
             (None, [only]) => Ok(only),
             (None, []) => {
-                bail!("there is no store for the objects' bytes: set data_dir, or add a bucket ([buckets.NAME])")
+                bail!(
+                    "there is no store for the objects' bytes: set data_dir, or add a volume ([volumes]) or a bucket ([buckets.NAME])"
+                )
             }
             (None, names) => bail!("new_bytes is missing: it says which store takes new bytes: {}", names.join(", ")),
         }
@@ -296,6 +309,7 @@ impl Config {
             );
             ensure!(!RESERVED.contains(&name.as_str()), "buckets: the name `{name}` is reserved");
         }
+        self.volumes.as_ref().map_or(Ok(()), Volumes::check).context("volumes")?;
         self.new_bytes().map(drop)
     }
 

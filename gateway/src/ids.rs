@@ -5,9 +5,10 @@
 use std::sync::Arc;
 
 use mantle_types::{EntryId, Result};
+use mantle_volumes::Generation;
 use parking_lot::Mutex;
 
-use crate::store::Store;
+use crate::store::{IdBlock, Store};
 
 pub struct Ids {
     store: Arc<Store>,
@@ -18,27 +19,28 @@ pub struct Ids {
     fetching: tokio::sync::Mutex<()>,
 }
 
-/// Ids come from `next..end`, then from `spare`.
+/// Ids come from what is left of `current`, then from `spare`.
 #[derive(Default)]
 struct Blocks {
-    next: i64,
-    end: i64,
-    spare: Option<(i64, i64)>,
+    current: Option<IdBlock>,
+    spare: Option<IdBlock>,
     wanted: bool,
 }
 
 impl Blocks {
-    /// An id, and whether to fetch the next block; `None` if all are used up.
-    fn take(&mut self, block: u32) -> Option<(i64, bool)> {
-        if self.next == self.end {
-            let (first, last) = self.spare.take()?;
-            (self.next, self.end, self.wanted) = (first, last + 1, false);
+    /// An id with its timeline, and whether to fetch the next block; `None` if all are used up.
+    fn take(&mut self, block: u32) -> Option<(i64, u32, bool)> {
+        if self.current.is_none_or(|current| current.first > current.last) {
+            self.current = self.spare.take();
+            self.wanted = false;
         }
-        let id = self.next;
-        self.next += 1;
-        let fetch = !self.wanted && self.spare.is_none() && self.end - self.next <= i64::from(block / 2);
+        let current = self.current.as_mut()?;
+        let id = current.first;
+        current.first += 1;
+        let left = current.last - id;
+        let fetch = !self.wanted && self.spare.is_none() && left <= i64::from(block / 2);
         self.wanted |= fetch;
-        Some((id, fetch))
+        Some((id, current.timeline, fetch))
     }
 }
 
@@ -47,10 +49,20 @@ impl Ids {
         Self { store, owner, block, blocks: Mutex::default(), fetching: tokio::sync::Mutex::default() }
     }
 
+    /// A new id.
     pub async fn next(self: &Arc<Self>) -> Result<EntryId> {
+        self.take().await.map(|(id, _)| id.into())
+    }
+
+    /// A name that no other write of bytes has or had: after a restore ids are handed out again, on another timeline.
+    pub async fn next_generation(self: &Arc<Self>) -> Result<Generation> {
+        self.take().await.map(|(id, timeline)| Generation { timeline, id: id as u64 })
+    }
+
+    async fn take(self: &Arc<Self>) -> Result<(i64, u32)> {
         loop {
             let taken = self.blocks.lock().take(self.block);
-            let Some((id, fetch)) = taken else {
+            let Some((id, timeline, fetch)) = taken else {
                 self.fetch().await?;
                 continue;
             };
@@ -63,7 +75,7 @@ impl Ids {
                     }
                 });
             }
-            return Ok(id.into());
+            return Ok((id, timeline));
         }
     }
 
@@ -89,18 +101,19 @@ mod tests {
 
     #[test]
     fn a_block_is_used_up_before_the_next_which_is_prefetched_once() {
-        let mut blocks = Blocks { spare: Some((10, 13)), ..Blocks::default() };
+        let spare = |first, last, timeline| Some(IdBlock { first, last, timeline });
+        let mut blocks = Blocks { spare: spare(10, 13, 1), ..Blocks::default() };
         let (mut seen, mut fetches) = (vec![], 0);
-        while let Some((id, fetch)) = blocks.take(4) {
-            seen.push(id);
+        while let Some((id, timeline, fetch)) = blocks.take(4) {
+            seen.push((id, timeline));
             fetches += u32::from(fetch);
             if seen.len() == 3 {
-                blocks.spare = Some((100, 103));
+                blocks.spare = spare(100, 103, 2);
             }
             if seen.len() == 8 {
                 assert_eq!(fetches, 2);
             }
         }
-        assert_eq!(seen, [10, 11, 12, 13, 100, 101, 102, 103]);
+        assert_eq!(seen, [(10, 1), (11, 1), (12, 1), (13, 1), (100, 2), (101, 2), (102, 2), (103, 2)]);
     }
 }

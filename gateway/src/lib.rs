@@ -16,6 +16,7 @@
 //! - `disconnect`: client disconnects
 //! - `waiting`: how long a request is waited for
 //! - `hash`: the hash of a request
+//! - `migration`: how far a migration of bytes is
 //! - `metric_table`: names and meanings of the metrics
 //! - `secret_file`: files of secrets
 
@@ -32,6 +33,7 @@ mod index;
 mod key_sizes;
 mod listing;
 mod metric_table;
+mod migration;
 mod ops;
 mod secret_file;
 mod store;

@@ -41,6 +41,34 @@ pub const METRICS: &[Metric] = &[
         "",
         "Reads of an object whose bytes are not there, answered with 500; the log names the object.",
     ),
+    counter(
+        "mantle_gateway_bytes_corrupt_total",
+        "",
+        "Reads of an object whose bytes in a volume are damaged, answered with 500 or ended short; the log names the object.",
+    ),
+    gauge(
+        "mantle_gateway_volume_bytes",
+        "of",
+        "Bytes of this gateway's volume: its segments (`volume`); those that are leased; of these `used`, and of the used ones \
+         `waiting` (freed, and not reusable yet) and `in_doubt` (of puts whose outcome nobody learned).",
+    ),
+    gauge("mantle_gateway_volume_mounted", "", "1 while this gateway's volume is mounted."),
+    gauge(
+        "mantle_gateway_volume_read_only",
+        "",
+        "1 once a flush of the volume has failed: nothing is put until a restart.",
+    ),
+    gauge("mantle_gateway_volume_can_grow", "", "0 while the volume needs more room and gets none."),
+    counter(
+        "mantle_gateway_frees_refused_total",
+        "",
+        "Deleted extents whose blocks were not in use, or another object's. Not 0: an error of this service.",
+    ),
+    counter(
+        "mantle_gateway_segments_refused_total",
+        "",
+        "Segments that were not taken into use, because rows name the same blocks twice. Not 0: an error of this service.",
+    ),
     counter("mantle_gateway_departed_total", "", "Requests whose client went away before the answer."),
     counter(
         "mantle_gateway_orphans_removed_total",

@@ -88,7 +88,7 @@ def main(given: argparse.Namespace) -> int | None:
             install()
             build()
             return measured(given)
-    stack = Stack(given.folder, port_base(given.folder, given.port_base))
+    stack = Stack(given.folder, port_base(given.folder, given.port_base), volume=True)
     match given.command:
         case "run":
             return run(stack, given.part)

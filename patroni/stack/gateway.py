@@ -1,6 +1,7 @@
 """The gateway of a stack; the bench starts more of them."""
 
 import os
+from pathlib import Path
 
 from . import secret
 from .account import Account
@@ -8,6 +9,9 @@ from .layout import LOOPBACK, PROBES_OFFSET, REGION, Host, Layout
 from .service import LOGGING, Service
 
 OWNER_UID = 1000
+# A volume begins with so many segments, and grows by as many: 128 MiB. Machines for development are small.
+SEGMENT_BYTES = 64 << 20
+GROWTH_SEGMENTS = 2
 THREADS = max(1, (os.cpu_count() or 1) // 2)  # all services share the machine's processors
 
 
@@ -38,10 +42,14 @@ class Gateway(Service):
         self.owner_name = "mantle"
         self.region = REGION
         self.data = layout.data / "objects"
+        self.volume: Path | None = None  # the folder of a volume, which then takes new bytes
+        self.growth_segments = GROWTH_SEGMENTS
         self.credentials = layout.config / "credentials.toml"
 
     def prepare(self) -> None:
         super().prepare()
+        if self.volume is not None:
+            self.account.own_folder(self.volume, 0o700)
         read = lambda name: secret.read(self.layout, name)
         credential = f"""[[credential]]
 access_key = "{read("access_key")}"
@@ -55,11 +63,13 @@ gids = [{OWNER_UID}]
     def settings(self) -> str:
         replicas = ", ".join(f'"{address}"' for address in self.replicas)
         threads = "" if self.threads is None else f"threads = {self.threads}\n"
+        stores = "" if self.volume is None else 'new_bytes = "volumes"\n'
+        volume = "" if self.volume is None else self._volume_settings()
         batches = "" if self.batch_elements_max is None else f"batch_elements_max = {self.batch_elements_max}\n"
         return f"""listen = "{self.host.address}:{self.port}"
 probes_listen = "{self.probes_listen}"
 data_dir = "{self.data}"
-{threads}region = "{self.region}"
+{stores}{threads}region = "{self.region}"
 credentials_file = "{self.credentials}"
 owner_name = "{self.owner_name}"
 
@@ -67,4 +77,12 @@ owner_name = "{self.owner_name}"
 {batches}
 [index]
 replicas = [{replicas}]
+{volume}"""
+
+    def _volume_settings(self) -> str:
+        return f"""
+[volumes]
+folder = "{self.volume}"
+segment_bytes = {SEGMENT_BYTES}
+growth_segments = {self.growth_segments}
 """

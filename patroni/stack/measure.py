@@ -14,8 +14,11 @@ from pathlib import Path
 
 from . import build, citus, debian, environment, load, packages, secret, servers
 from .account import make_folder, remove_folder, service_account
+from .gateway import SEGMENT_BYTES, Gateway
 from .layout import DATABASE, REGION, REPOSITORY
+from .poll import wait_until
 from .server import Server
+from .service import start_each
 from .stack import Stack
 from .terminal import run, say, step
 from .tls_stack import TlsStack
@@ -26,6 +29,9 @@ TLS_FOLDER = REPOSITORY / ".bench-tls"
 PORTS_OF_A_STACK = 100
 CITUS_GB = 6.0
 CITUS_SETTINGS = {"shared_buffers": "512MB"}  # for each of four servers
+PUT_GB = 16.0  # objects of some turns, rows, PostgreSQL indexes and WAL of ten minutes
+PUT_SEGMENTS = 16  # 1 GiB, four times what a turn puts
+FILLED_BYTES_PER_S_MIN = 4 << 20
 PUTS_GB = 20.0  # measured: rows, PostgreSQL indexes and WAL of three minutes
 PUTS_SETTINGS = {"shared_buffers": "2GB", "max_wal_size": "4GB"}
 VERSIONS = (servers.DEFAULT, "18")
@@ -143,6 +149,9 @@ def bench(
     if only == "volumes":
         _volumes()
         return
+    if only == "put":
+        _put(part, port_base)
+        return
     if only == "tls":
         _tls(port_base)
         return
@@ -204,6 +213,28 @@ def _versions(part: str, port_base: int | None) -> None:
         urls = ",".join(server.postgresql.url("postgres", "superuser") for server in made)
         arguments = [*_listing(FOLDER.resolve(), part), "--mantle", packages.target() / "release" / "mantle"]
         _measure("bench-versions.md", "versions", *arguments, MANTLE_VERSIONS_URLS=urls)
+
+
+def _put(part: str, port_base: int | None) -> None:
+    """Writes docs/bench-put.md. A second gateway of the stack keeps the bytes in a volume."""
+    with _stack(port_base, PUT_GB, "the bench") as (stack, variables):
+        gateway = Gateway(stack.layout, stack.account, "gateway-volume", port=stack.layout.more_gateway_port(2))
+        gateway.volume = stack.layout.data / "volume"
+        gateway.growth_segments = PUT_SEGMENTS
+        try:
+            start_each([gateway])
+            # A new segment is filled with zeros, once.
+            bound_s = PUT_SEGMENTS * SEGMENT_BYTES / FILLED_BYTES_PER_S_MIN
+            leased = lambda: gateway.metrics().get('mantle_gateway_volume_bytes{of="leased"}')
+            wait_until(lambda: leased() == PUT_SEGMENTS * SEGMENT_BYTES, "the room of the volume", bound_s)
+            arguments = ["measure", *_listing(stack.layout.folder, part), "--mantle", stack.layout.binaries / "mantle"]
+            arguments += ["--peer", f"volume,{gateway.url},{gateway.process.pid()}", "--only", "put"]
+            keys = {
+                f"MANTLE_PEER_{name.upper()}": secret.read(stack.layout, name) for name in ("access_key", "secret_key")
+            }
+            _measure("bench-put.md", *arguments, **variables, **keys, MANTLE_PROCESSES=_processes(stack))
+        finally:
+            gateway.process.stop()
 
 
 def _lookup(part: str) -> None:

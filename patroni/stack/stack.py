@@ -23,7 +23,9 @@ from .terminal import step
 
 
 class Stack(Deployment):
-    """One stack, given by its directory and its first port. `postgresql_settings`: more ones than a stack has."""
+    """One stack, given by its directory and its first port. `postgresql_settings`: more ones than a stack has.
+    `volume`: its gateway puts the bytes of new objects into a volume, and goes on reading those in files.
+    """
 
     def __init__(
         self,
@@ -31,8 +33,10 @@ class Stack(Deployment):
         port_base: int,
         groups: tuple[int, ...] = INDEX_GROUPS,
         postgresql_settings: dict[str, str] | None = None,
+        volume: bool = False,
     ):
         self.groups = groups
+        self.puts_into_volume = volume
         self.postgresql_settings = postgresql_settings or {}
         super().__init__(folder, Layout(folder.absolute().resolve(), port_base))
 
@@ -44,6 +48,8 @@ class Stack(Deployment):
         self.pgbouncer = PgBouncer(layout, account, self.postgresql)
         self.indexnodes = {replica: IndexNode(layout, account, replica, self.groups) for replica in REPLICAS}
         self.gateway = Gateway(layout, account)
+        if self.puts_into_volume:
+            self.gateway.volume = layout.data / "volume"
         # For the bench: one like the first, and two that send each call by itself.
         self.more_gateways = [
             Gateway(layout, account, f"gateway-{n}", port=layout.more_gateway_port(n), batch_elements_max=elements_max)

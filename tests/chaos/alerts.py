@@ -40,6 +40,10 @@ def shorter(rules: dict) -> dict:
     return rules
 
 
+VOLUMES = (
+    "the cluster's gateways keep bytes in a folder; tests/e2e/test_volumes.py and test_volume_takeover.py break volumes"
+)
+
 # Alerts that no fault of the catalogue raises, each with the reason. tests/lint/alerts.py plays them.
 UNPROVOKED = {
     "MantleIndexReplicaIsBehind": "ten thousand entries are more than a fault lasts",
@@ -50,6 +54,11 @@ UNPROVOKED = {
     "PostgreSQLIsHeldUp": "a transaction is old after minutes; tests/e2e/test_held_up.py has one that counts sooner",
     "PostgreSQLCertificateIsDue": "certificates live for long; tests/e2e/test_held_up.py has one that does not",
     "PostgreSQLRunsOut": "it would take the load's connections; tests/e2e/test_held_up.py uses up what nobody needs",
+    "MantleObjectBytesAreDamaged": VOLUMES,
+    "MantleVolumeIsNotMounted": VOLUMES,
+    "MantleVolumeIsReadOnly": VOLUMES,
+    "MantleVolumeIsFilling": VOLUMES,
+    "MantleVolumeIsInconsistent": VOLUMES,
 }
 
 

@@ -1,9 +1,10 @@
 """`make chaos`: every fault once, then pairs of faults drawn by the seed, on a whole cluster under mixed load.
 
 A round runs workloads whose histories are judged (workload.py), probes that measure the time without an acknowledgement
-or an answer, analysts who query in SQL, and a watch for phantom directories (phantom_watch.py). Then comes the fault,
-and its end. Once the cluster is whole again, nothing acknowledged may be lost, `mantle fsck` must find no difference on
-any replica, and no lock may be left. Writes docs/chaos.md with the cost of each fault; fails if anything was wrong.
+or an answer, analysts who query in SQL, a watch for phantom directories (phantom_watch.py), and objects whose bytes are
+read back at the end (kept.py). Then comes the fault, and its end. Once the cluster is whole again, nothing acknowledged
+may be lost, `mantle fsck` must find no difference on any replica, and no lock may be left. Writes docs/chaos.md with
+the cost of each fault; fails if anything was wrong.
 """
 
 import argparse
@@ -40,6 +41,7 @@ from tests.cluster.oracle import assert_nothing_is_lost, await_no_problem, fsck
 from . import clocks
 from .alerts import SHORTENED, Alerts
 from .catalogue import CATALOGUE, LEADER_BOUND_S, Fault
+from .kept import Kept
 from .objects import Objects
 from .phantom_watch import Phantoms
 from .workload import CROSSING, EVERYTHING, GROWING, HOPPING, S3, Mix, Workload
@@ -123,7 +125,9 @@ def play(cluster: Cluster, chosen: list[Fault], seed: str, mixes: Sequence[Mix],
         Workload(ns, f"workload{at}", mix, [clients(cluster, at + n) for n in range(CLIENTS)], draw.getrandbits(32))
         for at, mix in enumerate(mixes)
     ]
+    kept = Kept(ns, [clients(cluster, at)[1] for at in range(len(cluster.gateways))], draw.getrandbits(32))
     with Analyst(cluster, ns) as analyst, ExitStack() as running:
+        running.enter_context(kept)
         load = running.enter_context(Load(every))
         for workload in workloads:
             running.enter_context(workload)
@@ -151,6 +155,7 @@ def play(cluster: Cluster, chosen: list[Fault], seed: str, mixes: Sequence[Mix],
         [problem for workload in workloads for problem in workload.wrong]
         + analyst.wrong
         + phantoms.wrong()
+        + kept.wrong()
         + unsound(cluster, ns, load.acknowledged)
     )
     if row.wrong:
@@ -363,8 +368,9 @@ own. Load over S3, REST and SQL while each fault lasts. {len(rows)} of {planned}
 directories that waited longest. The mkdirs are those of clients that name no request: a named one is looked for on
 every node first. *Other writes*, *other reads*: the same for the PostgreSQL group that waited least.
 *Refusals*: answers that say "later" (503, a broken connection), which clients repeated. *Windows*: pieces of history
-that were found linearizable, and their calls. *Sound*: nothing acknowledged is lost or done twice, no replica
-answered with a directory that PostgreSQL never had, `mantle fsck` is clean on every replica, no lock is left.
+that were found linearizable, and their calls. *Sound*: nothing acknowledged is lost or done twice, the bytes of every
+acknowledged object were read back and compared, no replica answered with a directory that PostgreSQL never had,
+`mantle fsck` is clean on every replica, no lock is left.
 
 *Alerts*: those of `patroni/monitoring/alerts.yml` that the fault must raise, and did. Debian's Prometheus evaluates
 them every second, with `for` and ranges a {SHORTENED}th as long (`for` at most 20 s), because a fault lasts seconds. In

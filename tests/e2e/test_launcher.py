@@ -17,6 +17,8 @@ from stack.failure import Failure
 from stack.process import Process, boot_id, start_ticks
 from stack.stack import Stack
 
+from .clients import s3_client
+
 PORT_BASE = 7700
 
 
@@ -51,6 +53,27 @@ def test_a_service_that_does_not_start_takes_the_others_down(second):
             second.start()
     assert running(second) == []
     assert not any(second.layout.pids.iterdir())
+
+
+@pytest.mark.faults
+def test_a_stack_with_files_goes_on_with_a_volume(second):
+    """As `make run` does: what is in files stays readable, and new bytes go into the volume."""
+    with second.alone():
+        second.start()
+        s3 = s3_client(second)
+        s3.create_bucket(Bucket="photos")
+        s3.put_object(Bucket="photos", Key="old", Body=b"in a file")
+        second.stop()
+    again = Stack(second.given_folder, PORT_BASE, volume=True)
+    with again.alone():
+        again.start()
+        before = {path for path in again.gateway.data.rglob("*") if path.is_file()}
+        s3.put_object(Bucket="photos", Key="new", Body=b"in the volume")
+        assert {path for path in again.gateway.data.rglob("*") if path.is_file()} == before
+        (volume,) = again.gateway.volume.glob("volume-*")
+        assert b"in the volume" in volume.read_bytes()
+        for key, body in {"old": b"in a file", "new": b"in the volume"}.items():
+            assert s3.get_object(Bucket="photos", Key=key)["Body"].read() == body
 
 
 def test_two_launchers_do_not_meet(second):

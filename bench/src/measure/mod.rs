@@ -6,6 +6,7 @@ pub mod list;
 pub mod load;
 pub mod lookup;
 pub mod mkdir;
+pub mod put;
 pub mod puts;
 pub mod rebuild;
 pub mod rename;

@@ -33,29 +33,29 @@ const CHAIN_LEVELS: usize = 10;
 const CHAIN_CONNECTIONS: usize = 16;
 
 /// A service that is measured.
-struct Service {
-    name: String,
-    s3: S3,
+pub(super) struct Service {
+    pub(super) name: String,
+    pub(super) s3: S3,
     processes: Servers,
-    bucket: String,
+    pub(super) bucket: String,
 }
 
 /// What one service did in all its turns.
 #[derive(Default)]
-struct Measured {
-    sample: Sample,
+pub(super) struct Measured {
+    pub(super) sample: Sample,
     elapsed: Duration,
     /// By process.
     cpu: Vec<Duration>,
 }
 
 impl Measured {
-    fn rate(&self) -> f64 {
+    pub(super) fn rate(&self) -> f64 {
         self.sample.len() as f64 / self.elapsed.as_secs_f64()
     }
 
     /// Milliseconds of processor time a request, by process.
-    fn cpu_cell(&self, service: &Service) -> String {
+    pub(super) fn cpu_cell(&self, service: &Service) -> String {
         let each = |(used, name): (&Duration, &str)| {
             format!("{name} {}", short(used.as_secs_f64() * 1e3 / self.sample.len() as f64))
         };
@@ -64,12 +64,12 @@ impl Measured {
 }
 
 impl Service {
-    fn path(&self, key: &str) -> String {
+    pub(super) fn path(&self, key: &str) -> String {
         format!("{}/{key}", self.bucket)
     }
 
     /// Calls for a turn, and adds what they took.
-    async fn measure<F: Future<Output = Result<()>>>(
+    pub(super) async fn measure<F: Future<Output = Result<()>>>(
         &self,
         measured: &mut Measured,
         connections: usize,
@@ -103,7 +103,7 @@ impl Service {
     }
 }
 
-fn services(bench: &Bench) -> Result<Vec<Service>> {
+pub(super) fn services(bench: &Bench) -> Result<Vec<Service>> {
     let options = &bench.options;
     let mut services = vec![Service {
         name: "Mantle".into(),

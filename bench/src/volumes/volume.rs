@@ -28,7 +28,7 @@ pub struct Objects {
     segments: u32,
     next_id: AtomicU64,
     /// What `churn` has put and not deleted.
-    kept: Mutex<Vec<Locator>>,
+    kept: Mutex<Vec<Vec<Locator>>>,
     /// Objects that `churn` put, and their extents.
     objects: AtomicU64,
     extents: AtomicU64,
@@ -89,21 +89,24 @@ impl Objects {
         self.file.calls()
     }
 
-    async fn put(&self, content: Bytes) -> Result<Locator> {
+    async fn put(&self, content: Bytes) -> Result<Vec<Locator>> {
         let generation = Generation { timeline: 1, id: self.next_id.fetch_add(1, Ordering::Relaxed) };
         let new = NewBytes { generation, object: generation.id, size: Some(content.len() as u64) };
         let mut writer = self.store.writer(new);
         writer.write(content).await?;
         let stored = writer.finish().await?;
         self.store.named(&stored);
-        Ok(stored.locator)
+        Ok(stored.locators)
+    }
+
+    fn free(&self, object: &[Locator]) -> Result<()> {
+        object.iter().try_for_each(|locator| Ok(self.store.free(locator)?))
     }
 
     /// Returns how many bytes it put.
     pub async fn put_and_delete(&self, content: Bytes) -> Result<u64> {
         let bytes = content.len() as u64;
-        let locator = self.put(content).await?;
-        self.store.free(&locator)?;
+        self.free(&self.put(content).await?)?;
         Ok(bytes)
     }
 
@@ -121,14 +124,15 @@ impl Objects {
                 (count > 0).then(|| kept.swap_remove(choice % count))
             };
             match deleted {
-                Some(locator) => self.store.free(&locator)?,
+                Some(object) => self.free(&object)?,
                 None => break,
             }
         }
-        let locator = self.put(content).await?;
+        let object = self.put(content).await?;
         self.objects.fetch_add(1, Ordering::Relaxed);
-        self.extents.fetch_add(locator.extents.len() as u64, Ordering::Relaxed);
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(locator);
+        let extents = object.iter().map(|locator| locator.pieces.len() as u64).sum();
+        self.extents.fetch_add(extents, Ordering::Relaxed);
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(object);
         Ok(bytes)
     }
 

@@ -6,6 +6,6 @@ use mantle_volumes::Locator;
 libfuzzer_sys::fuzz_target!(|text: &str| {
     if let Ok(read) = text.parse::<Locator>() {
         assert_eq!(read.to_string(), text);
-        assert_eq!(read.parts().len(), 1);
+        assert!(read.bytes() > 0);
     }
 });

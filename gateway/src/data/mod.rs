@@ -3,6 +3,7 @@
 //! them any more. A locator is never used again, so bytes are never overwritten.
 //!
 //! - `files`: a local folder, one file an object
+//! - `volumes`: one file for all objects
 //! - `bucket`: a bucket of another object store
 //! - `body`: what a client sends
 //! - `content`: what a client is sent
@@ -17,6 +18,8 @@ mod described;
 mod digest;
 mod failure;
 mod files;
+/// One file for all objects.
+pub mod volumes;
 
 use std::{
     collections::BTreeMap,
@@ -30,10 +33,16 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use futures::{Stream, StreamExt, stream, stream::BoxStream};
 use mantle_types::{ErrorCode, Result};
+use mantle_volumes::Generation;
 use object_store::path::Path as Key;
 use uuid::Uuid;
 
-use self::{body::Body, bucket::BucketStore, files::FileStore};
+use self::{
+    body::Body,
+    bucket::BucketStore,
+    files::FileStore,
+    volumes::{Claim, Volumes},
+};
 pub use self::{
     content::Content,
     described::described_in,
@@ -44,9 +53,12 @@ pub use self::{
     failure::UploadError,
 };
 use crate::{
-    config::{Config, FILES},
+    config::{Config, FILES, VOLUMES},
     waiting::unhurried,
 };
+
+/// The locator of no bytes, where a store keeps nothing of them.
+const EMPTY: &str = "empty:";
 
 /// All stores. A clone is the same stores.
 #[derive(Clone)]
@@ -54,6 +66,7 @@ pub struct DataStore(Arc<Stores>);
 
 struct Stores {
     files: Option<FileStore>,
+    volumes: Option<Volumes>,
     buckets: BTreeMap<String, BucketStore>,
     new: Kind,
 }
@@ -61,23 +74,83 @@ struct Stores {
 /// Which store takes new bytes.
 enum Kind {
     Files(FileStore),
+    Volumes(Volumes),
     Bucket(BucketStore),
+}
+
+/// What a put needs that its store does not know.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    /// The identity of the metadata database, with which buckets mark bytes.
+    pub cluster: Uuid,
+    /// A name that no other write has or had, for volumes.
+    pub generation: Option<Generation>,
 }
 
 /// Where a locator leads.
 enum Place<'a> {
     File(&'a FileStore, Key),
+    Volume(&'a Volumes),
     Bucket(&'a BucketStore, Key),
+    Nowhere,
 }
 
-/// Bytes that are durable but that no metadata names yet.
-#[derive(Clone, Debug)]
+/// Bytes that are durable but that no metadata names yet. Say what becomes of them: [`Stored::sent`] before metadata is sent that
+/// names them, and [`DataStore::named`] or [`DataStore::discard`] once that is certain.
+#[derive(Debug)]
+#[must_use]
 pub struct Stored {
-    /// The locator that metadata keep: a text that begins with the kind of store.
-    pub locator: String,
+    /// Where they are, in their order. One piece, except of a large object in a volume.
+    pub pieces: Vec<StoredPiece>,
     pub size: u64,
     pub checksums: Checksums,
     pub written: Written,
+    claim: Option<Claim>,
+}
+
+/// A part of stored bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredPiece {
+    /// What metadata keeps of them: a text that begins with the kind of store.
+    pub locator: String,
+    /// In bytes.
+    pub length: u64,
+}
+
+impl Stored {
+    fn whole(locator: String, size: u64, checksums: Checksums, written: Written) -> Self {
+        Self { pieces: vec![StoredPiece { locator, length: size }], size, checksums, written, claim: None }
+    }
+
+    fn empty(checksums: Checksums) -> Self {
+        Self::whole(EMPTY.into(), 0, checksums, Written::now())
+    }
+
+    /// From now on metadata may name them.
+    pub fn sent(&mut self) {
+        if let Some(claim) = &mut self.claim {
+            claim.sent();
+        }
+    }
+
+    /// Metadata names them, or certainly never will: then their blocks are free.
+    pub fn settle(&mut self, is_named: bool) {
+        if let Some(claim) = self.claim.take() {
+            claim.settle(is_named);
+        }
+    }
+
+    /// PostgreSQL answered that a segment of them is not leased under their epoch: waits until it is under another one, and says
+    /// so in the locators.
+    ///
+    /// # Errors
+    /// `StaleSegment`, `BytesUnavailable`: they have to be stored again.
+    pub async fn renew(&mut self) -> Result<()> {
+        let Some(claim) = &mut self.claim else { return Err(ErrorCode::StaleSegment.into()) };
+        claim.renew().await?;
+        self.pieces = volumes::pieces(claim);
+        Ok(())
+    }
 }
 
 /// Bytes in a store, and when they were written.
@@ -112,13 +185,38 @@ impl DataStore {
         let open = |(name, settings)| BucketStore::open(name, settings).with_context(|| format!("buckets.{name}"));
         let named = config.buckets.iter().map(|(name, settings)| Ok((name.clone(), open((name, settings))?)));
         let buckets = named.collect::<anyhow::Result<BTreeMap<_, _>>>()?;
+        let volumes = config.volumes.as_ref().map(Volumes::new);
         let name = config.new_bytes()?;
-        let new = match (name, &files, buckets.get(name)) {
-            (FILES, Some(files), _) => Kind::Files(files.clone()),
-            (_, _, Some(bucket)) => Kind::Bucket(bucket.clone()),
+        let new = match (name, &files, &volumes, buckets.get(name)) {
+            (FILES, Some(files), ..) => Kind::Files(files.clone()),
+            (VOLUMES, _, Some(volumes), _) => Kind::Volumes(volumes.clone()),
+            (.., Some(bucket)) => Kind::Bucket(bucket.clone()),
             _ => bail!("new_bytes: there is no store `{name}`"),
         };
-        Ok(Self(Arc::new(Stores { files, buckets, new })))
+        Ok(Self(Arc::new(Stores { files, volumes, buckets, new })))
+    }
+
+    /// The volumes, if there is a section of the configuration.
+    pub fn volumes(&self) -> Option<&Volumes> {
+        self.0.volumes.as_ref()
+    }
+
+    /// Whether new bytes go into a volume, and so need a generation.
+    pub fn puts_into_volume(&self) -> bool {
+        matches!(self.0.new, Kind::Volumes(_))
+    }
+
+    /// Whether a locator is of a volume, or of no bytes: then there is nothing to move into one.
+    pub fn is_in_volume(&self, locator: &str) -> bool {
+        volumes::is_ours(locator) || locator == EMPTY
+    }
+
+    /// An error while new bytes cannot be stored, as far as that is known.
+    pub fn is_ready(&self) -> Result<()> {
+        match &self.0.new {
+            Kind::Volumes(volumes) => volumes.own().map(drop),
+            Kind::Files(_) | Kind::Bucket(_) => Ok(()),
+        }
     }
 
     /// Whether any store marks bytes with the identity of the cluster.
@@ -130,6 +228,8 @@ impl DataStore {
         let place = match (&self.0.files, FileStore::key_of(locator), bucket::parse(locator)) {
             (Some(files), Some(key), _) => Some(Place::File(files, key)),
             (_, _, Some((name, key))) => self.0.buckets.get(name).map(|bucket| Place::Bucket(bucket, key)),
+            _ if volumes::is_ours(locator) => self.0.volumes.as_ref().map(Place::Volume),
+            _ if locator == EMPTY => Some(Place::Nowhere),
             _ => None,
         };
         place.ok_or_else(|| {
@@ -141,7 +241,7 @@ impl DataStore {
     /// Stores a client's stream and checks it against the announced digests. On an error no bytes remain.
     pub async fn put<S, E>(
         &self,
-        cluster: Uuid,
+        mark: Mark,
         stream: S,
         size_max: u64,
         expected: Expected,
@@ -153,29 +253,52 @@ impl DataStore {
         let mut body = Body::new(stream, size_max, expected);
         match &self.0.new {
             Kind::Files(files) => unhurried(files.put(&mut body)).await,
-            Kind::Bucket(bucket) => unhurried(bucket.put(cluster, &mut body)).await,
+            Kind::Volumes(volumes) => {
+                let generation =
+                    mark.generation.ok_or(ErrorCode::Internal).map_err(|code| UploadError::Store(code.into()))?;
+                unhurried(volumes.put(generation, &mut body)).await
+            }
+            Kind::Bucket(bucket) => unhurried(bucket.put(mark.cluster, &mut body)).await,
         }
     }
 
-    /// Removes bytes that no metadata names now or later. If that fails, the sweeper removes them later.
-    pub async fn discard(&self, stored: &Stored) {
-        self.delete(&stored.locator).await;
+    /// Says that metadata names the bytes.
+    pub fn named(&self, mut stored: Stored) {
+        stored.settle(true);
+    }
+
+    /// Removes bytes that certainly no metadata names, and none will. If that fails, the sweeper removes them later.
+    pub async fn discard(&self, mut stored: Stored) {
+        stored.settle(false);
+        for piece in &stored.pieces {
+            self.delete(&piece.locator).await;
+        }
     }
 
     /// Reads a range that is not empty; `None` when the bytes are gone. `internal` if they end before the range does.
+    /// `bytes_corrupt` if they are not those that were written: either they are gone, or damaged.
     pub async fn get(&self, locator: &str, range: Range<u64>) -> Result<Option<Content>> {
         match self.place(locator)? {
             Place::File(files, key) => unhurried(files.get(&key, range)).await,
+            Place::Volume(volumes) => match unhurried(volumes.get(locator, range)).await {
+                Err(gone) if gone.code() == ErrorCode::BytesMissing => Ok(None),
+                found => found.map(Some),
+            },
             Place::Bucket(bucket, key) => unhurried(bucket.get(&key, range)).await,
+            Place::Nowhere => {
+                tracing::error!("a range of no bytes was asked for");
+                Err(ErrorCode::Internal.into())
+            }
         }
     }
 
-    /// Removes bytes that no metadata names any more. If that fails, the sweeper removes them later.
+    /// Removes bytes that no metadata names any more. If that fails, the sweeper removes them later. Those in volumes are removed by
+    /// the gateway that has the volume: PostgreSQL tells it.
     pub async fn delete(&self, locator: &str) {
         let removed = match self.place(locator) {
             Ok(Place::File(files, key)) => unhurried(files.delete(&key)).await,
             Ok(Place::Bucket(bucket, key)) => unhurried(bucket.delete(&key)).await,
-            Err(_) => return,
+            Ok(Place::Volume(_) | Place::Nowhere) | Err(_) => return,
         };
         match removed {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
@@ -191,7 +314,7 @@ impl DataStore {
         }
     }
 
-    /// All stored bytes of this cluster, in no order.
+    /// All stored bytes of this cluster but those in volumes, in no order.
     pub fn all(&self, cluster: Uuid) -> BoxStream<'static, Result<OldBytes>> {
         let files = self.0.files.iter().map(FileStore::all);
         let buckets = self.0.buckets.values().map(|bucket| bucket.all(cluster));

@@ -39,7 +39,13 @@ use self::{
     problem::Failure,
     request_context::RequestContext,
 };
-use crate::{app::Gateway, auth::Credentials, config::Config, ops::sweep, waiting::Waiting};
+use crate::{
+    app::Gateway,
+    auth::Credentials,
+    config::Config,
+    ops::{sweep, volumes},
+    waiting::Waiting,
+};
 
 pub(crate) struct App {
     pub(crate) gateway: Arc<Gateway>,
@@ -90,10 +96,10 @@ pub async fn serve(config: &Config, stop: impl Future<Output = ()> + Send + 'sta
     Ok(())
 }
 
-/// Keeps the lease, watches grants, refusals, background workers and servers, and sweeps, until the result is dropped.
+/// Keeps the lease and the volume, watches grants, refusals, background workers and servers, and sweeps, until the result is dropped.
 fn spawn_background_tasks(gateway: &Arc<Gateway>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    let [lease, grants, refusals, workers, servers, sweeper, certificates] = [(); 7].map(|()| gateway.clone());
+    let [lease, grants, refusals, workers, servers, sweeper, keeper, certificates] = [(); 8].map(|()| gateway.clone());
     tasks.spawn(async move { certificates.watch_certificates().await });
     tasks.spawn(async move { lease.index.keep_lease().await });
     tasks.spawn(async move { grants.store.watch_emit_grants().await });
@@ -101,6 +107,7 @@ fn spawn_background_tasks(gateway: &Arc<Gateway>) -> JoinSet<()> {
     tasks.spawn(async move { workers.store.watch_workers().await });
     tasks.spawn(async move { servers.store.watch_servers().await });
     tasks.spawn(sweep::run(sweeper));
+    tasks.spawn(volumes::run(keeper));
     tasks
 }
 

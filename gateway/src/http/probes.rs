@@ -81,8 +81,8 @@ async fn answer_ready(State(gateway): State<Arc<Gateway>>) -> Response {
     ready(&gateway).await.unwrap_or_else(|error| problem::response(&error, Uuid::now_v7()).into_response())
 }
 
-/// Readiness: the database answers and accepts mutations, no role may forge its change stream, and a replica of the index
-/// answers. Answers within seconds, whatever holds the calls of clients.
+/// Readiness: the database answers and accepts mutations, no role may forge its change stream, a replica of the index
+/// answers, and the volume of new bytes is mounted. Answers within seconds, whatever holds the calls of clients.
 async fn ready(gateway: &Gateway) -> Result<Response> {
     let (database, index) = futures::join!(gateway.store.ping(), gateway.index.is_ready());
     database?;
@@ -105,6 +105,7 @@ async fn ready(gateway: &Gateway) -> Result<Response> {
     if !index {
         return Err(Error::from(ErrorCode::IndexUnavailable));
     }
+    gateway.data.is_ready()?;
     Ok(text("text/plain", "ready\n"))
 }
 

@@ -3,6 +3,7 @@
 use mantle_types::{Error, ErrorCode, Result};
 
 use super::{
+    object_bytes::count_damage,
     restarts::RESTARTS_MAX,
     stat::{Found, Naming},
 };
@@ -11,9 +12,6 @@ use crate::{
     data::Content,
     store::{Entry, PartOfObject, UploadId},
 };
-
-/// Counter of reads that found no bytes.
-const BYTES_MISSING: &str = "mantle_gateway_bytes_missing_total";
 
 /// An error unless the caller may read the bytes.
 pub(super) fn may_read(call: &Call, entry: &Entry) -> Result<()> {
@@ -57,6 +55,7 @@ impl Gateway {
         part: Option<u32>,
         select: impl Fn(&Entry, Option<&PartOfObject>) -> Result<(std::ops::Range<u64>, T), E>,
     ) -> Result<(Entry, T, Content), E> {
+        let mut before: Option<(String, ErrorCode)> = None;
         for _ in 0..RESTARTS_MAX {
             let entry = self.head_object(call, namespace, key).await?;
             let place = self.part_of_object(&entry, part).await?;
@@ -65,14 +64,22 @@ impl Gateway {
                 return Ok((entry, selected, Content::empty()));
             }
             let Some(locator) = &entry.locator else { return Err(E::from(ErrorCode::NoData.into())) };
-            match self.read_bytes(locator, range).await? {
-                Some(bytes) => return Ok((entry, selected, bytes)),
-                // The object was replaced or removed between the two reads.
-                None => tracing::debug!(locator, "the bytes are gone"),
+            if before.as_ref().is_some_and(|(before, _)| before == locator) {
+                // It was not the object that was replaced or removed between the two reads.
+                break;
             }
+            let code = match self.read_bytes(locator, range).await {
+                Ok(Some(bytes)) => return Ok((entry, selected, bytes)),
+                Ok(None) => ErrorCode::BytesMissing,
+                Err(error) if error.code() == ErrorCode::BytesCorrupt => ErrorCode::BytesCorrupt,
+                Err(error) => return Err(error.into()),
+            };
+            tracing::debug!(locator, %code, "the bytes are gone, or damaged");
+            before = Some((locator.clone(), code));
         }
-        metrics::counter!(BYTES_MISSING).increment(1);
-        tracing::error!(namespace, key, "an object's bytes are missing");
-        Err(E::from(Error::new(ErrorCode::BytesMissing, "the object's bytes are missing")))
+        let (locator, code) = before.unwrap_or((String::new(), ErrorCode::BytesMissing));
+        count_damage(Some(code), &locator);
+        tracing::error!(namespace, key, %code, "an object cannot be read");
+        Err(E::from(code.into()))
     }
 }

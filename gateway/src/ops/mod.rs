@@ -9,6 +9,7 @@ mod growth;
 pub mod list;
 pub mod list_keys;
 mod locate;
+pub mod migrate;
 pub mod mkdir;
 pub mod namespaces;
 mod new_id;
@@ -26,6 +27,7 @@ pub mod stat;
 pub mod sweep;
 pub mod uploads;
 pub mod usage;
+pub mod volumes;
 
 /// A directory's name in the database.
 fn directory_name(name: &str) -> String {

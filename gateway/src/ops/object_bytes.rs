@@ -10,10 +10,15 @@ use uuid::Uuid;
 
 use crate::{
     app::Gateway,
-    data::{Content, DataStore, Expected, Stored, UploadError},
+    data::{Content, DataStore, Expected, Mark, Stored, StoredPiece, UploadError},
     store::{Extent, Store, UploadId},
 };
 
+/// Counters of reads that found no bytes, or damaged ones.
+const BYTES_MISSING: &str = "mantle_gateway_bytes_missing_total";
+pub(super) const BYTES_CORRUPT: &str = "mantle_gateway_bytes_corrupt_total";
+/// How often a put follows the segment of its bytes to another epoch.
+pub(super) const RENEWALS_MAX: u32 = 5;
 /// Most extents that a read keeps in memory.
 const PAGE_EXTENTS: usize = 1000;
 
@@ -25,17 +30,25 @@ impl Gateway {
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let cluster = self.mark().await?;
-        self.data.put(cluster, body, self.limits.object_bytes_max, expected).await
+        let generation = match self.data.puts_into_volume() {
+            true => Some(self.ids.next_generation().await?),
+            false => None,
+        };
+        self.data.put(Mark { cluster, generation }, body, self.limits.object_bytes_max, expected).await
     }
 
-    /// What stores mark bytes with; PostgreSQL is asked only if one of them does.
+    /// What buckets mark bytes with; PostgreSQL is asked only if there is one.
     pub(super) async fn mark(&self) -> Result<Uuid> {
         if self.data.marks_bytes() { self.cluster().await } else { Ok(Uuid::nil()) }
     }
 
-    /// A range of the bytes that a locator names, which is not empty; `None` when they are gone.
+    /// A range of the bytes that a locator names, which is not empty; `None` when they are gone. `bytes_corrupt` if they are gone or
+    /// damaged: [`Self::is_damaged`] tells which.
     pub(super) async fn read_bytes(&self, locator: &str, range: Range<u64>) -> Result<Option<Content>> {
-        let Some(manifest) = UploadId::of_manifest(locator) else { return self.data.get(locator, range).await };
+        let Some(manifest) = UploadId::of_manifest(locator) else {
+            let content = self.data.get(locator, range).await?;
+            return Ok(content.map(|content| watched(content, self.store.clone(), locator.to_owned())));
+        };
         let mut reader =
             Reader { store: self.store.clone(), data: self.data.clone(), manifest, rest: range, page: VecDeque::new() };
         // The first extent is opened here: a client gets an error before any byte, or the bytes.
@@ -49,6 +62,56 @@ impl Gateway {
         });
         let rest = stream::iter(rest).flatten().chain(others.try_flatten());
         Ok(Some(Content { first, rest: Some(rest.boxed()) }))
+    }
+}
+
+/// Where stored bytes are, as rows of a manifest say it.
+pub(super) fn extents_of(stored: &Stored) -> Vec<Extent> {
+    let extent = |piece: &StoredPiece| Extent { locator: piece.locator.clone(), start: 0, length: piece.length };
+    stored.pieces.iter().map(extent).collect()
+}
+
+/// Counts what is damaged, if a read finds that after its first piece. Bytes that are not those that were asked for may also be
+/// another object's by now, because this one was deleted long ago: that is no damage.
+fn watched(content: Content, store: Arc<Store>, locator: String) -> Content {
+    let Content { first, rest } = content;
+    let watch = move |piece: io::Result<Bytes>| {
+        let (store, locator) = (store.clone(), locator.clone());
+        async move {
+            let cause = match piece {
+                Ok(piece) => return Ok(piece),
+                Err(cause) => cause,
+            };
+            let code = cause.get_ref().and_then(|inner| inner.downcast_ref::<Error>()).map(Error::code);
+            if matches!(code, Some(ErrorCode::BytesCorrupt | ErrorCode::BytesMissing)) {
+                match is_named(&store, &locator).await {
+                    Ok(false) => tracing::debug!(locator, "a read ended short: the object is gone"),
+                    // If it cannot be told, people had better look.
+                    Ok(true) | Err(_) => count_damage(code, &locator),
+                }
+            }
+            Err(cause)
+        }
+    };
+    Content { first, rest: rest.map(|rest| rest.then(watch).boxed()) }
+}
+
+/// Whether an object or a part of an upload names these bytes.
+async fn is_named(store: &Store, locator: &str) -> Result<bool> {
+    Ok(store.unused_locators(&[locator.to_owned()]).await?.is_empty())
+}
+
+/// Counts bytes that metadata names and that are not there, or not whole.
+pub(super) fn count_damage(code: Option<ErrorCode>, locator: &str) {
+    match code {
+        Some(ErrorCode::BytesCorrupt) => {
+            metrics::counter!(BYTES_CORRUPT).increment(1);
+            tracing::error!(locator, "an object's bytes are damaged");
+        }
+        _ => {
+            metrics::counter!(BYTES_MISSING).increment(1);
+            tracing::error!(locator, "an object's bytes are missing");
+        }
     }
 }
 
@@ -79,6 +142,7 @@ impl Reader {
             self.rest.start += self.page.iter().map(|extent| extent.length).sum::<u64>();
         }
         let Some(Extent { locator, start, length }) = self.page.pop_front() else { return Ok(None) };
-        self.data.get(&locator, start..start + length).await
+        let content = self.data.get(&locator, start..start + length).await?;
+        Ok(content.map(|content| watched(content, self.store.clone(), locator)))
     }
 }

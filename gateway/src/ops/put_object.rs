@@ -5,18 +5,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::Stream;
-use mantle_types::{Error, ErrorCode, Result, name::Path, permission::Access};
+use mantle_types::{Error, ErrorCode, NamespaceId, RequestKey, Result, name::Path, permission::Access};
 use serde_json::Value;
 
 use super::{
     locate::{Located, Purpose, Reached},
+    object_bytes::{RENEWALS_MAX, extents_of},
     restarts::Restarts,
 };
 use crate::{
     app::{Call, Gateway, OBJECT_MODE},
     data::{Expected, Stored, UploadError},
     hash::RequestHash,
-    store::{LeasedPartition, NewObject, Precondition, accepted},
+    store::{
+        Coded, Doubt, LeasedPartition, NewManifest, NewObject, Precondition, RequestClaim, UploadId, Written, accepted,
+    },
 };
 
 /// The metadata that does not follow from the bytes.
@@ -31,6 +34,43 @@ pub struct PutObject {
 pub struct Received {
     pub stored: Stored,
     reached: Option<Reached>,
+}
+
+/// One call of PutObject, behind its bytes.
+struct Putting<'a> {
+    call: &'a Call,
+    namespace: &'a str,
+    key: &'a str,
+    put: &'a PutObject,
+    doubt: Doubt,
+}
+
+impl Putting<'_> {
+    fn hash(&self, stored: &Stored) -> i64 {
+        RequestHash::new("put_object", self.namespace, self.key)
+            .optional(self.put.content_type.as_deref())
+            .optional(self.put.user_metadata.as_ref().map(Value::to_string))
+            .optional(self.put.precondition.as_sql())
+            .part(stored.size.to_le_bytes())
+            .part(&stored.checksums.md5)
+            .finish()
+    }
+}
+
+/// An object's row that was written.
+struct Committed {
+    /// Whether it names the bytes; `None` if that is not known.
+    is_named: Option<bool>,
+    /// The last of the directories that were made for it.
+    made: Option<(RequestKey, Written)>,
+}
+
+/// What the object's row names: its bytes, or the manifest of many.
+fn locator_of(stored: &Stored, manifest: Option<UploadId>) -> String {
+    match (manifest, stored.pieces.first()) {
+        (Some(manifest), _) => manifest.manifest(),
+        (None, piece) => piece.map(|piece| piece.locator.clone()).unwrap_or_default(),
+    }
 }
 
 pub(super) fn object_path(key: &str) -> Result<Path<'_>> {
@@ -87,16 +127,26 @@ impl Gateway {
         put: PutObject,
         received: Received,
     ) -> Result<()> {
-        let (Received { stored, reached }, precondition) = (received, put.precondition.clone());
-        let answer = self.commit_object(call, namespace, key, put, &stored, reached).await;
-        if let Err(error) = &answer
-            && !matches!(error.code(), ErrorCode::UnknownOutcome | ErrorCode::AwaitTimeout)
-        {
-            self.data.discard(&stored).await;
-        }
-        match answer {
-            Err(error) => Err(self.explain_failure(call, namespace, key, &precondition, error).await),
-            done => done,
+        let Received { mut stored, reached } = received;
+        let putting = Putting { call, namespace, key, put: &put, doubt: Doubt::default() };
+        match self.commit_object(&putting, &mut stored, reached).await {
+            Ok(Committed { is_named, made }) => {
+                match is_named {
+                    Some(true) => self.data.named(stored),
+                    Some(false) => self.data.discard(stored).await,
+                    None => drop(stored),
+                }
+                match made {
+                    Some((key, made)) => self.index.await_written(namespace, key, &made).await,
+                    None => Ok(()),
+                }
+            }
+            Err(error) => {
+                if error.code() != ErrorCode::UnknownOutcome && putting.doubt.is_none() {
+                    self.data.discard(stored).await;
+                }
+                Err(self.explain_failure(call, namespace, key, &put.precondition, error).await)
+            }
         }
     }
 
@@ -121,59 +171,34 @@ impl Gateway {
 
     async fn commit_object(
         &self,
-        call: &Call,
-        namespace: &str,
-        key: &str,
-        put: PutObject,
-        stored: &Stored,
+        putting: &Putting<'_>,
+        stored: &mut Stored,
         mut reached: Option<Reached>,
-    ) -> Result<()> {
+    ) -> Result<Committed> {
+        let Putting { call, namespace, key, .. } = *putting;
         let path = object_path(key)?;
         let Some((name, parents)) = path.split_last() else { return Err(ErrorCode::InvalidArgument.into()) };
-        let hash = RequestHash::new("put_object", namespace, key)
-            .optional(put.content_type.as_deref())
-            .optional(put.user_metadata.as_ref().map(Value::to_string))
-            .optional(put.precondition.as_sql())
-            .part(stored.size.to_le_bytes())
-            .part(&stored.checksums.md5)
-            .finish();
+        let hash = putting.hash(stored);
         if self.replayed(call, namespace, hash).await?.is_some() {
             // The earlier attempt stored the same bytes under its own locator.
-            self.data.discard(stored).await;
-            return Ok(());
+            return Ok(Committed { is_named: Some(false), made: None });
         }
-        let mut restarts = Restarts::default();
+        let (mut restarts, mut renewals, mut manifest) = (Restarts::default(), 0, None);
         loop {
             let parent = self.make_parents(call, namespace, parents, reached.take()).await?;
             self.check_put(call, &parent.directory, name).await?;
             self.admit_key(parent.directory.ns, &path).await?;
-            let partition = self.before_swept(stored, parent.directory.leased_partition())?;
+            if stored.pieces.len() > 1 && manifest.is_none() {
+                manifest = Some(self.record_manifest(call, namespace, parent.directory.ns, stored).await?);
+            }
             let claim = call.claim(parent.directory.ns, hash);
-            let answer = self
-                .with_new_id(|id| {
-                    let new = NewObject {
-                        name: name.to_owned(),
-                        id,
-                        permission: call.permission(OBJECT_MODE),
-                        size: stored.size,
-                        etag: stored.checksums.md5.clone(),
-                        content_type: put.content_type.clone(),
-                        user_metadata: put.user_metadata.clone(),
-                        locator: stored.locator.clone(),
-                        precondition: put.precondition.clone(),
-                    };
-                    self.store.put_object.submit(claim, &call.caller, partition, new)
-                })
-                .await;
+            let answer = self.submit_object(putting, claim, &parent.directory, name, stored, manifest).await;
             match answer.and_then(accepted) {
                 Ok(written) => {
-                    // A replayed answer may be this attempt's own, if its connection broke. If it is an earlier one's,
-                    // the sweeper finds these bytes.
                     self.delete_replaced(&written).await;
-                    return match &parent.made {
-                        Some((key, made)) => self.index.await_written(namespace, *key, made).await,
-                        None => Ok(()),
-                    };
+                    // A replayed answer may be this attempt's own, if its connection broke. If it is an earlier one's, the sweeper
+                    // finds these bytes.
+                    return Ok(Committed { is_named: (!written.replayed).then_some(true), made: parent.made });
                 }
                 Err(e) if e.code() == ErrorCode::IsDirectory => {
                     let directory = parent.directory;
@@ -182,7 +207,79 @@ impl Gateway {
                         false => return Err(e),
                     }
                 }
+                // The gateway leases its segments anew when PostgreSQL was promoted or restored, for instance.
+                Err(e) if e.code() == ErrorCode::StaleSegment && renewals < RENEWALS_MAX => {
+                    stored.renew().await?;
+                    renewals += 1;
+                }
                 Err(e) => restarts.after(self, e).await?,
+            }
+        }
+    }
+
+    async fn submit_object(
+        &self,
+        putting: &Putting<'_>,
+        claim: RequestClaim,
+        directory: &Located,
+        name: &str,
+        stored: &mut Stored,
+        manifest: Option<UploadId>,
+    ) -> Result<Coded> {
+        let Putting { call, put, doubt, .. } = putting;
+        // The sweeper takes a manifest that no object names.
+        let of_manifest = manifest.map(|_| Duration::from_millis(self.limits.read_grace_ms) / 2);
+        let partition = self.before_swept(stored, directory.leased_partition(), of_manifest)?;
+        stored.sent();
+        let locator = locator_of(stored, manifest);
+        self.with_new_id(|id| {
+            let new = NewObject {
+                name: name.to_owned(),
+                id,
+                permission: call.permission(OBJECT_MODE),
+                size: stored.size,
+                etag: stored.checksums.md5.clone(),
+                content_type: put.content_type.clone(),
+                user_metadata: put.user_metadata.clone(),
+                locator: locator.clone(),
+                precondition: put.precondition.clone(),
+                doubt: doubt.clone(),
+            };
+            self.store.put_object.submit(claim, &call.caller, partition, new)
+        })
+        .await
+    }
+
+    /// Records where the bytes of a large object are, before the object names the record. If the object is never put, the sweeper
+    /// removes the record.
+    async fn record_manifest(
+        &self,
+        call: &Call,
+        namespace: &str,
+        ns: NamespaceId,
+        stored: &mut Stored,
+    ) -> Result<UploadId> {
+        let permission = call.permission(OBJECT_MODE);
+        let mut renewals = 0;
+        loop {
+            let start = self.index.resolution_start(namespace).await?;
+            let extents = extents_of(stored);
+            stored.sent();
+            let new = NewManifest { ns, owner: permission.owner, group: permission.group, extents: &extents };
+            let answer = self.with_new_id(|id| {
+                let partition = self.store.lease(&start, UploadId::from(id).partition());
+                self.store.create_manifest(partition, &new)
+            });
+            match answer.await.and_then(accepted) {
+                Ok(written) => {
+                    stored.settle(true);
+                    return Ok(UploadId::from(written.id));
+                }
+                Err(e) if e.code() == ErrorCode::StaleSegment && renewals < RENEWALS_MAX => {
+                    stored.renew().await?;
+                    renewals += 1;
+                }
+                Err(e) => return Err(e),
             }
         }
     }
@@ -199,13 +296,19 @@ impl Gateway {
     }
 
     /// The partition with a lease that ends before the sweeper may take the bytes for unused (P51): a quarter of the grace
-    /// is left for waits in PostgreSQL. An error if the bytes are too old.
-    pub(super) fn before_swept(&self, stored: &Stored, partition: LeasedPartition) -> Result<LeasedPartition> {
+    /// is left for waits in PostgreSQL. `sooner`: the lease ends so long after the resolution, if that is before. An error if the
+    /// bytes are too old.
+    pub(super) fn before_swept(
+        &self,
+        stored: &Stored,
+        partition: LeasedPartition,
+        sooner: Option<Duration>,
+    ) -> Result<LeasedPartition> {
         let grace = Duration::from_millis(self.limits.orphan_grace_ms);
         if stored.written.age() > grace / 2 {
             let why = "the bytes arrived too long before the change; send the request again";
             return Err(Error::new(ErrorCode::LeaseExpired, why));
         }
-        Ok(partition.for_at_most(grace / 4))
+        Ok(partition.for_at_most(sooner.unwrap_or(Duration::MAX).min(grace / 4)))
     }
 }

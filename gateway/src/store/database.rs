@@ -86,15 +86,26 @@ impl Database {
 
     /// Sends a statement, with a bounded number of retries. `lost`: it was sent before, over a connection that broke.
     pub async fn query(&self, statement: &'static Statement, params: &[Param<'_>], mut lost: bool) -> Result<Vec<Row>> {
+        self.query_noting(statement, params, &mut lost).await
+    }
+
+    /// As [`Self::query`]. Afterwards `lost` says whether any connection broke: then an attempt may still be carried out, whatever
+    /// the last one was answered.
+    pub async fn query_noting(
+        &self,
+        statement: &'static Statement,
+        params: &[Param<'_>],
+        lost: &mut bool,
+    ) -> Result<Vec<Row>> {
         // A statement that was sent before has an unknown outcome, which the client disconnect does not change.
-        if statement.mutates && !lost {
+        if statement.mutates && !*lost {
             check_client_waits()?;
         }
         let waiting = Waiting::current().filter(|_| statement.mutates);
         let begun = Instant::now();
         for attempt in 0.. {
             let sent = Instant::now();
-            let fault = match self.send_counted(statement, params, waiting.as_deref(), lost).await {
+            let fault = match self.send_counted(statement, params, waiting.as_deref(), *lost).await {
                 Ok(rows) => return Ok(rows),
                 Err(fault) => fault,
             };
@@ -109,12 +120,12 @@ impl Database {
                 }
                 _ => false,
             };
-            lost |= matches!(fault, Fault::Lost(_));
+            *lost |= matches!(fault, Fault::Lost(_));
             if !again {
                 let failed_before_sending = matches!(fault, Fault::Unavailable(_));
                 let error = fault.into_error(statement.name, statement.mutates);
                 // An earlier attempt may have committed, so this refusal proves nothing.
-                let unknown = lost && statement.mutates && failed_before_sending;
+                let unknown = *lost && statement.mutates && failed_before_sending;
                 return Err(if unknown { ErrorCode::UnknownOutcome.into() } else { error });
             }
             count_retries(statement, 1);
@@ -126,6 +137,16 @@ impl Database {
     /// As [`Self::query`], for a statement that answers one row.
     pub async fn query_one(&self, statement: &'static Statement, params: &[Param<'_>]) -> Result<Row> {
         one(statement, self.query(statement, params, false).await?)
+    }
+
+    /// Sends a statement once, for the request of this task if there is one.
+    pub async fn query_once_counted(
+        &self,
+        statement: &'static Statement,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, Fault> {
+        let waiting = Waiting::current().filter(|_| statement.mutates);
+        self.send_counted(statement, params, waiting.as_deref(), false).await
     }
 
     /// Sends a statement of the request `waiting` once, and notes there whether a change was sent. `lost`: it was sent before.

@@ -33,12 +33,13 @@ mod server_problems;
 mod shards;
 mod sql;
 mod uploads;
+mod volumes;
 mod worker_problems;
 
 use std::{sync::Arc, time::Duration};
 
 use mantle_tls::PostgresConnector;
-use mantle_types::{Error, ErrorCode, NamespaceId, PartitionId, RequestKey, Result};
+use mantle_types::{Error, ErrorCode, Lineage, NamespaceId, PartitionId, RequestKey, Result};
 use tokio::time::timeout;
 use tokio_postgres::{Row, types::Type};
 
@@ -48,7 +49,7 @@ pub use self::{
     directories::{NewDirectory, Pruned, Rmdir, SetAttributes},
     metadata::Metadata,
     namespaces::{Assignment, Namespace, no_namespace},
-    objects::{CopyObject, DeleteObject, NewObject, RenameObject},
+    objects::{CopyObject, DeleteObject, Doubt, NewObject, RenameObject},
     operations::{Operation, RemoveTree},
     precondition::Precondition,
     reads::{Listed, SubtreeTotals},
@@ -59,12 +60,14 @@ pub use self::{
         Attempt, Extent, NewPart, NewUpload, Part, PartOfObject, Sealed, Sealing, SourceOfPart, SweptUpload, Upload,
         UploadId, UploadState,
     },
+    volumes::{Mount, NamedIn, NewManifest, Replacement, SegmentLease},
 };
 use self::{
     coalesced_reads::CoalescedReads,
     database::{Database, Param},
     emit_grants::EmitGrants,
     entries::Entries,
+    fault::Fault,
     mutation::{MOVES_FOLLOWED_MAX, Mutations},
     namespaces::ReadAssignments,
     nodes::Nodes,
@@ -98,6 +101,15 @@ impl RequestClaim {
     pub fn key(&self) -> RequestKey {
         RequestKey { principal: self.principal, ns: self.ns, id: self.request }
     }
+}
+
+/// Ids that belong to one gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdBlock {
+    pub first: i64,
+    pub last: i64,
+    /// PostgreSQL's, when it handed them out.
+    pub timeline: u32,
 }
 
 pub struct Store {
@@ -182,6 +194,44 @@ impl Store {
         }
     }
 
+    /// As [`Self::query_at`], but what was sent over a connection that broke is not sent again: a change without a request id would
+    /// undo what was done since.
+    async fn query_at_once(
+        &self,
+        pid: PartitionId,
+        statement: &'static Statement,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>> {
+        for attempt in 0..=MOVES_FOLLOWED_MAX {
+            let database = self.nodes.of(pid).await?.database;
+            let fault = match database.query_once_counted(statement, params).await {
+                Ok(rows) => return Ok(rows),
+                Err(fault) => fault,
+            };
+            let again = match fault {
+                _ if attempt == MOVES_FOLLOWED_MAX => false,
+                Fault::Conflict(_) => true,
+                // Rolled back: the shard has moved.
+                Fault::Mantle(ErrorCode::WrongNode) => self.nodes.refresh().await.map(|()| true)?,
+                // Nothing has changed, and another session may accept it.
+                Fault::Mantle(ErrorCode::WrongIsolation | ErrorCode::WeakCommit) => database.end_stale_session().await,
+                _ => false,
+            };
+            if !again {
+                return Err(fault.into_error(statement.name, statement.mutates));
+            }
+            database::count_retries(statement, 1);
+            pause(attempt).await;
+        }
+        Err(ErrorCode::Internal.into())
+    }
+
+    /// Sends a change to the configured node; after a lost connection not again, so that its answer is not lost with the first one.
+    async fn query_once(&self, statement: &'static Statement, params: &[Param<'_>]) -> Result<Vec<Row>> {
+        let answer = self.nodes.main().query_once(statement, params).await;
+        answer.map_err(|fault| fault.into_error(statement.name, statement.mutates))
+    }
+
     async fn query_one(&self, statement: &'static Statement, params: &[Param<'_>]) -> Result<Row> {
         self.nodes.main().query_one(statement, params).await
     }
@@ -198,10 +248,12 @@ impl Store {
             .map(drop)
     }
 
-    /// A block of new ids, first and last.
-    pub async fn allocate_ids(&self, owner: &str, count: u32) -> Result<(i64, i64)> {
+    /// A block of new ids.
+    pub async fn allocate_ids(&self, owner: &str, count: u32) -> Result<IdBlock> {
         let count = i64::from(count);
         let row = self.query_one(&sql::ALLOCATE_IDS, &[(&owner, Type::TEXT), (&count, Type::INT8)]).await?;
-        Ok((rows::get(&row, "first_id")?, rows::get(&row, "last_id")?))
+        let lineage: Lineage = rows::get::<&str>(&row, "lineage")?.parse()?;
+        let (first, last) = (rows::get(&row, "first_id")?, rows::get(&row, "last_id")?);
+        Ok(IdBlock { first, last, timeline: lineage.timeline })
     }
 }

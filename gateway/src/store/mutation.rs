@@ -30,6 +30,9 @@ pub trait Mutation: Send + Sync + Sized + 'static {
     /// Most latches that one element adds to its batch.
     const LATCHES_MAX: usize;
 
+    /// The connection broke of an attempt that may still be carried out, whatever a later one is answered.
+    fn note_lost(&self) {}
+
     /// The columns of those arguments that not every verb has.
     fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>>;
 }
@@ -129,10 +132,13 @@ impl<M: Mutation> Calls for MutationCalls<M> {
         }
     }
 
-    async fn alone(&self, element: &Arc<Element<M>>, lost: bool) -> Result<Coded> {
+    async fn alone(&self, element: &Arc<Element<M>>, mut lost: bool) -> Result<Coded> {
         let columns = all_columns(&[&**element]);
-        let rows = self.database.query(M::STATEMENT, &columns::params(&columns), lost).await?;
-        answers(M::STATEMENT, &rows, 1).pop().unwrap_or_else(|| Err(ErrorCode::Internal.into()))
+        let rows = self.database.query_noting(M::STATEMENT, &columns::params(&columns), &mut lost).await;
+        if lost {
+            element.change.note_lost();
+        }
+        answers(M::STATEMENT, &rows?, 1).pop().unwrap_or_else(|| Err(ErrorCode::Internal.into()))
     }
 }
 

@@ -1,5 +1,10 @@
 //! Mutations of objects' metadata.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use mantle_types::{
     Caller, EntryId, NamespaceId, PartitionId, Permission, Result,
     verbs::{Verb, delete_object, put_object},
@@ -31,6 +36,19 @@ pub struct NewObject {
     pub locator: String,
     /// A condition on the object that the name has now.
     pub precondition: Precondition,
+    pub doubt: Doubt,
+}
+
+/// Whether a change may still be carried out although a later attempt was refused: the connection of an earlier one broke, and
+/// PostgreSQL may come to it late. A clone is the same.
+#[derive(Clone, Debug, Default)]
+pub struct Doubt(Arc<AtomicBool>);
+
+impl Doubt {
+    /// What was refused last is the last word.
+    pub fn is_none(&self) -> bool {
+        !self.0.load(Ordering::Acquire)
+    }
 }
 
 /// Names an object by its parent's partition and its name, before and after.
@@ -48,6 +66,10 @@ impl Mutation for NewObject {
     const STATEMENT: &'static Statement = &sql::PUT_OBJECT;
     /// The directory's, the name's.
     const LATCHES_MAX: usize = 2;
+
+    fn note_lost(&self) {
+        self.doubt.0.store(true, Ordering::Release);
+    }
 
     fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>> {
         vec![

@@ -29,7 +29,8 @@ pub struct LeasedPartition {
 }
 
 impl LeasedPartition {
-    /// Ends the lease so long after the resolution, if that is sooner than otherwise.
+    /// Ends the lease so long after the resolution, if that is sooner than otherwise. To be called once: a second call would end it
+    /// too soon.
     pub fn for_at_most(mut self, duration: Duration) -> Self {
         let unused = Duration::from_secs(LEASE_S).saturating_sub(duration);
         self.lease.deadline_us -= unused.as_micros() as i64;

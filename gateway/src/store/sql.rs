@@ -47,7 +47,8 @@ macro_rules! statements {
 
 statements! {
     PING "ping" read "SELECT 1";
-    ALLOCATE_IDS "allocate_ids" change "SELECT first_id, last_id FROM mantle.allocate_ids($1, $2)";
+    ALLOCATE_IDS "allocate_ids" change
+        "SELECT first_id, last_id, mantle.lineage() AS lineage FROM mantle.allocate_ids($1, $2)";
     PRUNE_TREE "prune_tree" change "SELECT state FROM mantle.prune_tree($1, $2)";
     SHARD_MAP "shard_map" read "SELECT hash_from, host, port FROM mantle.shard_map()";
     /// An index group's and one node's part of the resolution context.
@@ -163,6 +164,8 @@ statements! {
         "SELECT code, old_locators FROM mantle.put_part_delegated($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
     COPY_PART "copy_part" change
         "SELECT code, old_locators FROM mantle.copy_part($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+    CREATE_MANIFEST "create_manifest" change
+        "SELECT mantle.create_manifest_delegated($1, $2, $3, $4, $5, $6, $7, $8) AS code";
     SEAL_UPLOAD "seal_upload" change
         "SELECT code, state, attempt, destination FROM mantle.seal_upload_delegated($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     FENCE_REQUEST "fence_request" change "SELECT mantle.fence_request_delegated($1, $2, $3, $4) AS was_carried_out";
@@ -197,6 +200,25 @@ statements! {
     /// Pages of several directories, from this node alone.
     LIST_LOCAL "list_local" records "mantle.list_local($1, $2, $3, $4, $5, $6)";
     LIST_TREE "list_tree" records "mantle.list_tree($1, $2, $4, $3, $5, $6)";
+    REGISTER_VOLUME "register_volume" change "SELECT mantle.register_volume($1, $2, $3, $4, $5) AS volume";
+    /// The mount epoch of a volume.
+    KNOWN_VOLUME "known_volume" read "SELECT mount_epoch FROM mantle.volume($1)";
+    MOUNT_VOLUME "mount_volume" change "SELECT NULL FROM mantle.mount_volume($1, $2, $3, $4, $5, $6, $7)";
+    LEASE_SEGMENTS "lease_segments" change
+        "SELECT segment, epoch, was_used FROM mantle.lease_segments($1, $2, $3, $4)";
+    TAKE_OVER_SEGMENTS "take_over_segments" change
+        "SELECT segment, epoch, true AS was_used FROM mantle.take_over_segments($1, $2, $3)";
+    VOLUME_NODES "volume_nodes" read "SELECT volume_nodes AS at FROM mantle.volume_nodes()";
+    ADMIT_SEGMENTS "admit_segments" change "SELECT NULL FROM mantle.admit_segments($1, $2, $3, $4, $5)";
+    SEGMENT_LOCATORS "segment_locators" read
+        "SELECT locator, freed FROM mantle.segment_locators($1, $2, $3, $4, $5)";
+    TAKE_FREED "take_freed" change
+        "SELECT horizon, locators FROM mantle.take_freed_delegated($1, $2, $3, $4, $5, $6)";
+    FORGET_FREED "forget_freed" change "SELECT mantle.forget_freed_delegated($1, $2, $3, $4) AS count";
+    REPLACE_LOCATOR "replace_locator" change
+        "SELECT code, old_locator FROM mantle.replace_locators_delegated($1, ARRAY[$2::text], ARRAY[$3::bigint], ARRAY[$4::text], \
+                ARRAY[$5::text])";
+    LINEAGE "lineage" read "SELECT mantle.lineage() AS lineage";
     /// The identity of the metadata database.
     CLUSTER_ID "cluster_id" read "SELECT mantle.cluster_id() AS cluster_id";
     /// The locators that no object names.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio_postgres::{Row, types::Type};
 use uuid::Uuid;
 
-use super::{LeasedPartition, Store, prepared::wait_for_prepared, rows, sql};
+use super::{LeasedPartition, Store, database::one, prepared::wait_for_prepared, rows, sql};
 
 /// Number of an upload, and of the manifest of its object: an id of its own, of those of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -280,7 +280,9 @@ impl Store {
         ];
         let Some(source) = source else {
             let params = [&of_part[..], &[(&false, Type::BOOL), (&lease, Type::TEXT)]].concat();
-            return accepted(&self.query_one_at(upload.pid, &sql::PUT_PART, &params).await?);
+            // Sent again, it could name bytes that were replaced and freed since the first time.
+            let rows = self.query_at_once(upload.pid, &sql::PUT_PART, &params).await?;
+            return accepted(&one(&sql::PUT_PART, rows)?);
         };
         let entry = source.entry;
         let (pid, source_id) = (source.pid.as_i64(), entry.id.as_i64());

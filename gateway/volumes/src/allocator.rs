@@ -2,7 +2,7 @@
 //! not before a delay has passed, and not while a read has the extent pinned. No clock and no I/O here: the time comes in.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
     time::Duration,
 };
 
@@ -14,7 +14,7 @@ use crate::{
     generation::Generation,
     place::{Extent, Geometry, Run, SegmentId, VolumeId},
     segment::Segment,
-    space::Space,
+    space::{Space, Usage},
 };
 
 /// An extent of a write; only with its generation it is the same for ever.
@@ -23,6 +23,15 @@ pub(crate) type Written = (Extent, Generation);
 struct Leased {
     segment: Segment,
     epoch: u64,
+    /// Nothing is allocated from it until it is leased anew.
+    is_paused: bool,
+}
+
+impl Leased {
+    /// No free run that may be allocated is longer.
+    fn longest(&self) -> u32 {
+        if self.is_paused { 0 } else { self.segment.longest() }
+    }
 }
 
 /// A freed extent that waits for its delay or for a read.
@@ -47,6 +56,10 @@ pub(crate) struct Allocator {
     waiting_blocks: u64,
     /// Allocated, and not known to be named by metadata, or not to be.
     reserved: HashSet<Written>,
+    /// Of these: nobody waits for the answer any more. The segment's next lease decides.
+    doubtful: HashSet<Written>,
+    /// Of these: the segment was released since. Somebody else may have had the blocks.
+    lost: HashSet<Written>,
     pins: HashMap<Written, u32>,
     /// How long a pin holds the blocks of a freed extent at most, after it became ready.
     pin_max: Duration,
@@ -64,18 +77,25 @@ impl Allocator {
             freed: HashSet::new(),
             waiting_blocks: 0,
             reserved: HashSet::new(),
+            doubtful: HashSet::new(),
+            lost: HashSet::new(),
             pins: HashMap::new(),
             pin_max,
         }
     }
 
-    /// Takes a segment into use, or rebuilds it. Blocks that no row names are free, except those of writes whose outcome is not
-    /// known, and of freed extents that still wait.
+    /// Takes a segment into use, or rebuilds it. Blocks that no row names are free, except those of writes that are under way, and
+    /// of freed extents that still wait. Under a higher epoch the writes in doubt are settled: who is to commit under the epoch
+    /// before has done so, or never will.
     pub(crate) fn lease(&mut self, number: u32, epoch: u64, used: impl IntoIterator<Item = Run>) -> Result<()> {
         let id = SegmentId { volume: self.volume, number };
         let rebuilt = Segment::rebuild(self.geometry.segment_blocks(), used);
         let mut segment = rebuilt.map_err(|block| Error::Overlap { segment: id, block })?;
         let geometry = self.geometry;
+        if self.segments.get(&number).is_some_and(|leased| leased.epoch < epoch) {
+            let reserved = &mut self.reserved;
+            self.doubtful.retain(|written| written.0.segment.number != number || !reserved.remove(written));
+        }
         // One whose blocks a row names is not reserved any more, or not freed any more: the row came with a restore, or the
         // commit that was in doubt is done.
         let mut is_kept = |extent: &Extent| {
@@ -83,14 +103,24 @@ impl Allocator {
         };
         self.reserved.retain(|(extent, _)| is_kept(extent));
         self.freed.retain(is_kept);
+        self.doubtful.retain(|written| self.reserved.contains(written));
+        self.lost.retain(|written| self.reserved.contains(written));
         self.forget_unless_freed();
-        self.segments.insert(number, Leased { segment, epoch });
+        self.segments.insert(number, Leased { segment, epoch, is_paused: false });
         Ok(())
+    }
+
+    /// Allocates nothing from a segment until it is leased anew.
+    pub(crate) fn pause(&mut self, number: u32) {
+        if let Some(leased) = self.segments.get_mut(&number) {
+            leased.is_paused = true;
+        }
     }
 
     /// Allocates nothing more from it.
     pub(crate) fn release(&mut self, number: u32) {
         self.freed.retain(|extent| extent.segment.number != number);
+        self.lost.extend(self.reserved.iter().filter(|(extent, _)| extent.segment.number == number));
         self.forget_unless_freed();
         self.segments.remove(&number);
     }
@@ -107,6 +137,11 @@ impl Allocator {
         self.segments.get(&number).map(|leased| leased.epoch)
     }
 
+    /// The segments, and the epochs under which they are leased.
+    pub(crate) fn leases(&self) -> Vec<(u32, u64)> {
+        self.segments.iter().map(|(number, leased)| (*number, leased.epoch)).collect()
+    }
+
     /// Bytes of blocks that are free now.
     pub(crate) fn free_bytes(&self) -> u64 {
         self.free_blocks() * u64::from(self.geometry.block_bytes())
@@ -120,7 +155,18 @@ impl Allocator {
         let block = u64::from(self.geometry.block_bytes());
         let leased = self.segments.len() as u64 * u64::from(self.geometry.segment_blocks());
         let used = leased - self.free_blocks();
-        Space { leased: leased * block, used: used * block, waiting: self.waiting_blocks * block, ..Space::default() }
+        let runs = self.doubtful.iter().filter_map(|(extent, _)| extent.run(self.geometry).ok());
+        let in_doubt: u64 = runs.map(|run| u64::from(run.blocks)).sum();
+        let paused = self.segments.values().filter(|leased| leased.is_paused);
+        let paused: u64 = paused.map(|leased| u64::from(leased.segment.free_blocks())).sum();
+        Space {
+            volume: 0,
+            leased: leased * block,
+            used: used * block,
+            waiting: self.waiting_blocks * block,
+            in_doubt: in_doubt * block,
+            paused: paused * block,
+        }
     }
 
     /// Room for so many bytes of one write: one extent if it can be, else the longest free runs. All or nothing. It is reserved
@@ -144,9 +190,42 @@ impl Allocator {
     /// Ends the reservation of an extent: metadata names it, or certainly never will, and its blocks are free again. Nothing
     /// happens if it is not reserved any more.
     pub(crate) fn settle(&mut self, written: Written, is_named: bool) {
+        self.doubtful.remove(&written);
+        self.lost.remove(&written);
         if self.reserved.remove(&written) && !is_named {
             self.give(written.0);
         }
+    }
+
+    /// Nobody will settle this reservation: the segment's next lease does.
+    pub(crate) fn leave_in_doubt(&mut self, written: Written) {
+        if self.reserved.contains(&written) {
+            self.doubtful.insert(written);
+        }
+    }
+
+    /// The segments in which there are doubts.
+    pub(crate) fn doubtful_segments(&self) -> BTreeSet<u32> {
+        self.doubtful.iter().map(|(extent, _)| extent.segment.number).collect()
+    }
+
+    /// What of a segment is used, in blocks; `None` if it is not leased.
+    pub(crate) fn usage(&self, number: u32) -> Option<Usage> {
+        let segment = &self.segments.get(&number)?.segment;
+        let blocks = |extents: &mut dyn Iterator<Item = &Extent>| -> u64 {
+            let of_segment = extents.filter(|extent| extent.segment.number == number);
+            of_segment.filter_map(|extent| extent.run(self.geometry).ok()).map(|run| u64::from(run.blocks)).sum()
+        };
+        Some(Usage {
+            used: u64::from(segment.blocks() - segment.free_blocks()),
+            unsettled: blocks(&mut self.reserved.iter().map(|(extent, _)| extent)),
+            waiting: blocks(&mut self.freed.iter()),
+        })
+    }
+
+    /// Whether an extent is reserved, and nobody else has had its blocks since it was allocated.
+    pub(crate) fn is_kept(&self, written: &Written) -> bool {
+        self.reserved.contains(written) && !self.lost.contains(written)
     }
 
     /// One extent of this length: from the segment that was allocated from last, or the next one that has such a run.
@@ -154,7 +233,7 @@ impl Allocator {
         let blocks = blocks_for(self.geometry, length);
         let (number, run) = loop {
             let mut numbers = self.segments.range(self.current..).chain(self.segments.range(..self.current));
-            let (number, _) = numbers.find(|(_, leased)| leased.segment.longest() >= blocks)?;
+            let (number, _) = numbers.find(|(_, leased)| leased.longest() >= blocks)?;
             let number = *number;
             // A search that finds nothing has learned how long the segment's longest run is, so it is not searched again.
             if let Some(run) = self.segments.get_mut(&number)?.segment.find(blocks) {
@@ -186,8 +265,8 @@ impl Allocator {
 
     fn longest_segment(&self, other_than: Option<u32>) -> Option<(u32, u32)> {
         let segments = self.segments.iter().filter(|(number, _)| Some(**number) != other_than);
-        let (number, leased) = segments.max_by_key(|(_, leased)| leased.segment.longest())?;
-        Some((*number, leased.segment.longest())).filter(|(_, longest)| *longest > 0)
+        let (number, leased) = segments.max_by_key(|(_, leased)| leased.longest())?;
+        Some((*number, leased.longest())).filter(|(_, longest)| *longest > 0)
     }
 
     fn taken(&mut self, number: u32, run: Run, length: u32) -> Option<Extent> {
@@ -214,7 +293,7 @@ impl Allocator {
             return Err(Error::NotUsed(extent));
         }
         // Who frees it has seen a row that named it.
-        self.reserved.remove(&written);
+        self.settle(written, true);
         self.waiting_blocks += u64::from(run.blocks);
         let ready = now + delay;
         // Nearly always the last, since the delay is nearly always the same.

@@ -152,17 +152,11 @@ impl Lane {
         if mutation::is(Mutation::SkipFlush) {
             return Ok(());
         }
-        let flushed = self.volume.file().flush();
         #[cfg(test)]
-        let flushed = match flushed {
-            Err(_) if mutation::is(Mutation::RetryFlush) => self.volume.file().flush(),
-            flushed => flushed,
-        };
-        flushed.map_err(|cause| {
-            tracing::error!(%cause, volume = %self.volume.id(), "a flush failed; the volume is read-only from now on");
-            self.volume.set_read_only();
-            Error::ReadOnly(self.volume.id())
-        })
+        if mutation::is(Mutation::RetryFlush) && self.volume.file().flush().is_err() {
+            return Ok(self.volume.file().flush()?);
+        }
+        self.volume.flush()
     }
 }
 

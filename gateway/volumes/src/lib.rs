@@ -17,6 +17,7 @@
 //! - `segment`: the bitmap of one segment
 //! - `volume`: a mounted volume
 //! - `file`: what is needed of a file or device
+//! - `folder`: the files of volumes in a folder
 //! - `locator`: the text that metadata keeps
 //! - `superblock`: the format of a volume's head
 //! - `extent`: the format of an extent
@@ -32,6 +33,7 @@ mod decimal;
 mod error;
 mod extent;
 mod file;
+mod folder;
 mod generation;
 mod lane;
 mod locator;
@@ -50,11 +52,14 @@ pub use decimal::Malformed;
 pub use error::{Damage, Error, MountError, Result};
 pub use extent::{EXTENT_BYTES_MAX, HEADER_BYTES, Header, blocks_for, verify};
 pub use file::{RealFile, VolumeFile};
+pub use folder::{file_of, volumes_in};
 pub use generation::Generation;
-pub use locator::{LOCATOR_EXTENTS_MIN, Locator, PREFIX, Part};
-pub use place::{BLOCK_BYTES_DEFAULT, Extent, Geometry, HEAD_BYTES, Run, SEGMENT_BYTES_DEFAULT, SegmentId, VolumeId};
+pub use locator::{LOCATOR_EXTENTS_MIN, Locator, PREFIX, Piece, ranges};
+pub use place::{
+    BLOCK_BYTES_DEFAULT, Extent, Geometry, HEAD_BYTES, Lease, Run, SEGMENT_BYTES_DEFAULT, SegmentId, VolumeId,
+};
 pub use scrub::{Finding, Scrub, ScrubCursor};
-pub use space::{Level, Space, Watermarks};
+pub use space::{Level, Space, Usage, Watermarks};
 pub use store::{NewBytes, Options, Reader, Store, Stored, Writer};
 pub use superblock::{NoSuperblock, Superblock};
 pub use volume::{Expected, NewVolume, Volume};

@@ -26,6 +26,15 @@ pub struct SegmentId {
     pub number: u32,
 }
 
+/// The right to allocate from a segment. Whoever takes the segment over gets it under a higher epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lease {
+    /// The segment.
+    pub segment: SegmentId,
+    /// The epoch under which the database has leased it.
+    pub epoch: u64,
+}
+
 /// Consecutive blocks of one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Run {
@@ -61,6 +70,12 @@ impl fmt::Display for VolumeId {
 impl fmt::Display for SegmentId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.volume, self.number)
+    }
+}
+
+impl fmt::Display for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.segment, self.epoch)
     }
 }
 

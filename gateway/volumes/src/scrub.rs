@@ -8,7 +8,6 @@ use tokio::time::{Instant, sleep_until};
 use crate::{
     error::{Error, Result},
     generation::Generation,
-    locator::Locator,
     place::Extent,
     store::Store,
 };
@@ -90,8 +89,7 @@ async fn read_all(store: &Store, extent: Extent, generation: Generation) -> Resu
 }
 
 async fn read_uncached(store: &Store, extent: Extent, generation: Generation) -> Result<()> {
-    let locator = Locator { generation, extents: vec![extent] };
-    let mut reader = store.read(&locator, 0..extent.length.into())?;
+    let mut reader = store.read_extents([(extent, generation)], 0..extent.length.into())?;
     while reader.next().await?.is_some() {}
     Ok(())
 }

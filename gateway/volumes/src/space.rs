@@ -7,9 +7,24 @@ pub struct Space {
     pub volume: u64,
     /// The leased segments.
     pub leased: u64,
-    /// Of the leased segments: blocks that are used, with what `waiting` counts.
+    /// Of the leased segments: blocks that are used, with what `waiting` and `in_doubt` count.
     pub used: u64,
     /// Blocks that are freed, and not reusable yet.
+    pub waiting: u64,
+    /// Blocks of writes whose outcome nobody will learn before their segment is leased anew.
+    pub in_doubt: u64,
+    /// Free blocks from which nothing is allocated now: their segments are about to be leased anew.
+    pub paused: u64,
+}
+
+/// Of one leased segment, in blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Not free, with what the others count.
+    pub used: u64,
+    /// Of puts that are under way or in doubt.
+    pub unsettled: u64,
+    /// Freed, and not reusable yet.
     pub waiting: u64,
 }
 

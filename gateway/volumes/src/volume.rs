@@ -24,6 +24,8 @@ use crate::{
 
 /// So many bytes of a segment are filled by one write.
 const FILLED_BYTES: usize = 1 << 20;
+/// Writes of a filling between two flushes: the flush of a put waits for what was written before it.
+const FILLED_PER_FLUSH: usize = 8;
 
 /// What a new volume is to be.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +58,8 @@ pub struct Volume {
     geometry: Geometry,
     superblock: Mutex<Superblock>,
     is_read_only: AtomicBool,
+    /// Another process has it mounted.
+    is_view: bool,
 }
 
 impl Volume {
@@ -84,12 +88,7 @@ impl Volume {
     /// `OldCopy`, `OtherCluster`, `OtherVolume`, `NoSuperblock`, `Version`, `Truncated`, `Io`.
     pub fn mount(file: Arc<dyn VolumeFile>, expected: Expected) -> Result<Self, MountError> {
         let found = read_superblock(&*file)?;
-        if found.cluster != expected.cluster {
-            return Err(MountError::OtherCluster(found.cluster));
-        }
-        if found.volume != expected.volume {
-            return Err(MountError::OtherVolume(found.volume));
-        }
+        check(&found, expected.cluster, expected.volume)?;
         if found.mount_epoch < expected.mount_epoch {
             return Err(MountError::OldCopy { found: found.mount_epoch, known: expected.mount_epoch });
         }
@@ -105,6 +104,24 @@ impl Volume {
             geometry: mounted.geometry,
             superblock: Mutex::new(mounted),
             is_read_only: AtomicBool::new(false),
+            is_view: false,
+        })
+    }
+
+    /// A volume that another process has mounted, or may have: it is read, and nothing is written to it.
+    ///
+    /// # Errors
+    /// `OtherCluster`, `OtherVolume`, `NoSuperblock`, `Version`, `Io`.
+    pub fn view(file: Arc<dyn VolumeFile>, cluster: Uuid, volume: VolumeId) -> Result<Self, MountError> {
+        let found = read_superblock(&*file)?;
+        check(&found, cluster, volume)?;
+        Ok(Self {
+            file,
+            id: found.volume,
+            geometry: found.geometry,
+            superblock: Mutex::new(found),
+            is_read_only: AtomicBool::new(true),
+            is_view: true,
         })
     }
 
@@ -126,6 +143,18 @@ impl Volume {
     /// How many segments it has.
     pub fn segments(&self) -> u32 {
         self.superblock.lock().segments
+    }
+
+    /// Whether it has this segment. One that another process has mounted may have grown since.
+    pub(crate) fn has_segment(&self, number: u32) -> bool {
+        let mut superblock = self.superblock.lock();
+        if number >= superblock.segments
+            && self.is_view
+            && let Ok(found) = read_superblock(&*self.file)
+        {
+            *superblock = found;
+        }
+        number < superblock.segments
     }
 
     /// Reserves space for more segments; they exist when this returns.
@@ -158,11 +187,20 @@ impl Volume {
         let zeros = vec![0; FILLED_BYTES];
         let begin = self.geometry.offset(segment, 0);
         let end = begin + self.geometry.segment_bytes();
-        for at in (begin..end).step_by(FILLED_BYTES) {
+        for (number, at) in (begin..end).step_by(FILLED_BYTES).enumerate() {
             let length = FILLED_BYTES.min((end - at) as usize);
             self.file.write_all_at(&mut [IoSlice::new(&zeros[..length])], at)?;
+            if number % FILLED_PER_FLUSH == FILLED_PER_FLUSH - 1 {
+                self.flush()?;
+            }
         }
-        self.file.flush().map_err(|_| {
+        self.flush()
+    }
+
+    /// Flushes. If that fails the volume is read-only from now on.
+    pub(crate) fn flush(&self) -> Result<(), Error> {
+        self.file.flush().map_err(|cause| {
+            tracing::error!(%cause, volume = %self.id, "a flush failed; the volume is read-only from now on");
             self.set_read_only();
             Error::ReadOnly(self.id)
         })
@@ -181,6 +219,16 @@ impl Volume {
     pub(crate) fn file(&self) -> &Arc<dyn VolumeFile> {
         &self.file
     }
+}
+
+fn check(found: &Superblock, cluster: Uuid, volume: VolumeId) -> Result<(), MountError> {
+    if found.cluster != cluster {
+        return Err(MountError::OtherCluster(found.cluster));
+    }
+    if found.volume != volume {
+        return Err(MountError::OtherVolume(found.volume));
+    }
+    Ok(())
 }
 
 fn write(file: &dyn VolumeFile, superblock: &Superblock) -> io::Result<()> {
@@ -269,6 +317,25 @@ mod tests {
         assert!(matches!(mount(&path, other), Err(MountError::OtherVolume(VolumeId(3)))));
         // The database was restored to a time before the last mounts.
         assert_eq!(mount(&path, expected(0)).unwrap().mount_epoch(), 3);
+    }
+
+    #[test]
+    fn a_view_reads_what_another_has_mounted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("volume");
+        Volume::create(&RealFile::create(&path).unwrap(), new()).unwrap();
+        let mounted = mount(&path, expected(0)).unwrap();
+        let view = |cluster, volume| {
+            let file = Arc::new(RealFile::open_to_read(&path).unwrap());
+            Volume::view(file, cluster, VolumeId(volume))
+        };
+        assert!(matches!(view(Uuid::nil(), 3), Err(MountError::OtherCluster(CLUSTER))));
+        assert!(matches!(view(CLUSTER, 4), Err(MountError::OtherVolume(VolumeId(3)))));
+        let view = view(CLUSTER, 3).unwrap();
+        assert!(view.is_read_only() && view.grow(1).is_err());
+        assert_eq!((view.mount_epoch(), view.has_segment(1), view.has_segment(2)), (1, true, false));
+        mounted.grow(1).unwrap();
+        assert!(view.has_segment(2) && !view.has_segment(3));
     }
 
     #[test]

@@ -102,9 +102,10 @@ error_table! {
     DatabaseUnavailable "database_unavailable" "MT054" 503 "ServiceUnavailable" SameRequestId "PostgreSQL does not answer, or refused for a passing reason.";
     UnknownGroup "unknown_group" "MT055" 503 "ServiceUnavailable" SameRequestId "The replica asked hosts no replica of the index group.";
     NotServed "not_served" "MT056" 503 "ServiceUnavailable" SameRequestId "The index group asked does not serve the namespace, or not yet: another one does, or is about to.";
-    BytesUnavailable "bytes_unavailable" "MT057" 503 "ServiceUnavailable" SameRequestId "The bucket of the objects' bytes does not answer, or refuses the gateway.";
+    BytesUnavailable "bytes_unavailable" "MT057" 503 "ServiceUnavailable" SameRequestId "The bucket of the objects' bytes does not answer, or refuses the gateway; or the volume is not mounted, or only at another gateway.";
     NoSuchVolume "no_such_volume" "MT058" 404 "InternalError" No "The volume is not registered.";
     VolumeSuperseded "volume_superseded" "MT059" 409 "InternalError" No "The volume was mounted since: this is an old copy of it, or an older mount.";
+    BytesCorrupt "bytes_corrupt" "MT060" 500 "InternalError" No "The object's bytes are not those that were written: the storage has damaged them.";
     Internal "internal" "MT099" 500 "InternalError" No "A fault of the service; its log has the cause.";
 }
 

@@ -1,9 +1,10 @@
-//! The `mantle` command line: bulk import of a listing, comparison of the index with PostgreSQL, and the index groups'
-//! state, members and namespaces.
+//! The `mantle` command line: bulk import of a listing, comparison of the index with PostgreSQL, the index groups' state,
+//! members and namespaces, and the volumes of the objects' bytes.
 //!
 //! Each command answers in text, or in JSON (`output`), and ends with a code of one table (`exit`).
 
 mod connect;
+mod data;
 mod database_url;
 mod exit;
 mod fsck;
@@ -60,6 +61,8 @@ enum Command {
     Members(members::Options),
     /// Show which index group serves each namespace, or move one to another group while it is used
     Namespaces(namespaces::Options),
+    /// Show the volumes of the objects' bytes, check every byte in one, or move bytes into one
+    Data(data::Options),
     /// Estimate the connections, memory, disk and WAL that a cluster needs, from its size
     Size(size::Options),
 }
@@ -159,6 +162,7 @@ fn run(command: Command, output: Output) -> Result<Exit> {
             Command::Fsck(options) => fsck::run(options, output).await,
             Command::Members(options) => members::run(options, output).await,
             Command::Namespaces(options) => namespaces::run(options, output).await,
+            Command::Data(options) => data::run(options, output).await,
             Command::Size(options) => size::run(&options, output),
         }
     });
@@ -188,6 +192,9 @@ mod tests {
             fields::<fsck::Answer>("mantle fsck"),
             fields::<namespaces::Answer>("mantle namespaces"),
             fields::<namespaces::Moved>("mantle namespaces move, abort"),
+            fields::<data::status::Answer>("mantle data status"),
+            fields::<data::scrub::Scrubbed>("mantle data scrub"),
+            fields::<data::migrate::Migration>("mantle data migrate"),
             fields::<import::summary::Answer<'_>>("mantle import"),
             fields::<size::Answer>("mantle size"),
         ];

@@ -40,3 +40,14 @@ pub const DIRECTORIES: &str = "SELECT ns, pid, left(name, -1), id, version, owne
      WHERE explicit IS NOT NULL AND id = ANY ($1)";
 /// Problems of TafDB's own tables.
 pub const CHECK: &str = "SELECT problem::text, ns, pid, name, detail FROM mantle.check()";
+/// The volumes of the objects' bytes.
+pub const VOLUME_STATUS: &str = "SELECT volume, name, state, mounted, mount_epoch, block_bytes, segment_blocks, segments, leased, \
+     released, unused, is_current FROM mantle.volume_status() ORDER BY volume";
+pub const CLUSTER_ID: &str = "SELECT mantle.cluster_id()";
+/// What objects and parts name from a text on, up to another one. In byte order, as both columns have.
+pub const LOCATORS_BETWEEN: &str = "SELECT locator FROM mantle.meta WHERE locator >= $1 AND locator < $2 \
+     UNION SELECT locator FROM mantle.extents WHERE locator >= $1 AND locator < $2";
+pub const IS_NAMED: &str = "SELECT EXISTS (SELECT FROM mantle.meta WHERE locator = $1) \
+     OR EXISTS (SELECT FROM mantle.extents WHERE locator = $1)";
+pub const OBJECTS_OF_LOCATOR: &str =
+    "SELECT format('%s/%s/%s', ns, pid, name) FROM mantle.meta WHERE locator = $1 AND name IS NOT NULL LIMIT 20";

@@ -90,7 +90,7 @@ impl BucketStore {
                 }
             }
         };
-        Ok(Stored { locator, size: body.size(), checksums, written })
+        Ok(Stored::whole(locator, body.size(), checksums, written))
     }
 
     /// Reads a range that is not empty; `None` when the bytes are gone.
@@ -182,14 +182,14 @@ mod tests {
             let stored = bucket.put(cluster, &mut body(&bytes)).await.unwrap();
             assert_eq!(stored.size, size as u64);
             if size > 0 {
-                assert!(read(&bucket, &stored.locator, 0..size as u64).await.unwrap() == bytes, "{size}");
-                let last = read(&bucket, &stored.locator, size as u64 - 1..size as u64).await;
+                assert!(read(&bucket, &stored.pieces[0].locator, 0..size as u64).await.unwrap() == bytes, "{size}");
+                let last = read(&bucket, &stored.pieces[0].locator, size as u64 - 1..size as u64).await;
                 assert_eq!(last.unwrap(), bytes[size - 1..]);
             }
-            assert_eq!(listed(&bucket, cluster).await, [stored.locator.as_str()]);
-            let key = parse(&stored.locator).unwrap().1;
+            assert_eq!(listed(&bucket, cluster).await, [stored.pieces[0].locator.as_str()]);
+            let key = parse(&stored.pieces[0].locator).unwrap().1;
             bucket.delete(&key).await.unwrap();
-            assert_eq!(read(&bucket, &stored.locator, 0..1).await, None);
+            assert_eq!(read(&bucket, &stored.pieces[0].locator, 0..1).await, None);
         }
     }
 
@@ -197,7 +197,7 @@ mod tests {
     async fn an_object_that_is_too_short_is_an_error() {
         let bucket = bucket();
         let stored = bucket.put(Uuid::from_u128(7), &mut body(b"abc")).await.unwrap();
-        let key = parse(&stored.locator).unwrap().1;
+        let key = parse(&stored.pieces[0].locator).unwrap().1;
         assert!(bucket.get(&key, 1..4).await.is_err());
     }
 
@@ -206,8 +206,8 @@ mod tests {
         let bucket = bucket();
         let (ours, theirs) = (Uuid::from_u128(7), Uuid::from_u128(8));
         let stored = bucket.put(ours, &mut body(b"abc")).await.unwrap();
-        bucket.put(theirs, &mut body(b"abc")).await.unwrap();
-        assert_eq!(listed(&bucket, ours).await, [stored.locator]);
+        let _stored = bucket.put(theirs, &mut body(b"abc")).await.unwrap();
+        assert_eq!(listed(&bucket, ours).await, [stored.pieces[0].locator.clone()]);
     }
 
     #[tokio::test]

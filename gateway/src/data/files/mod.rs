@@ -73,7 +73,7 @@ impl FileStore {
         if first.len() == PIECE_BYTES {
             let mut parts = self.store.put_multipart(&key).await?;
             return match put_parts(&mut *parts, first, body).await {
-                Ok((checksums, written)) => Ok(Stored { locator, size: body.size(), checksums, written }),
+                Ok((checksums, written)) => Ok(Stored::whole(locator, body.size(), checksums, written)),
                 Err(error) => {
                     if let Err(cause) = parts.abort().await {
                         tracing::debug!(%cause, "an aborted upload is left to the sweeper");
@@ -86,7 +86,7 @@ impl FileStore {
         let (written, path) = (Written::now(), self.path_of(&key));
         let done = spawn_blocking(move || write::write_new(&path, &first)).await;
         done.unwrap_or_else(|panic| Err(io::Error::other(panic)))?;
-        Ok(Stored { locator, size: body.size(), checksums, written })
+        Ok(Stored::whole(locator, body.size(), checksums, written))
     }
 
     /// Reads a range that is not empty; `None` when the bytes are gone. `internal` if they end before the range does.

@@ -3,6 +3,7 @@
 mod directories;
 mod entries;
 mod input;
+mod migration;
 mod namespaces;
 mod operations;
 mod output;
@@ -23,6 +24,8 @@ pub(super) const VERBS: &[&str] = &[
     "delete_namespace",
     "list",
     "list_namespaces",
+    "migrate",
+    "migration",
     "mkdir",
     "operation",
     "remove_tree",
@@ -53,6 +56,8 @@ fn table() -> Vec<(&'static str, &'static str, Routes)> {
         ("get", "/v1/ns/{ns}/usage/{path}", routing::get(directories::usage)),
         ("post", "/v1/ns/{ns}/stat", routing::post(entries::stat_many)),
         ("get", "/v1/operations/{id}", routing::get(operations::operation)),
+        ("get", "/v1/migration", routing::get(migration::show)),
+        ("post", "/v1/migration", routing::post(migration::begin)),
     ]
 }
 

@@ -12,7 +12,9 @@ use crate::{
     data::{Algorithm, Checksum, ChecksumKind, checksum_of_parts, etag_of_parts},
     hash::RequestHash,
     ops::put_object::object_path,
-    store::{Attempt, NewObject, Part, Precondition, RequestClaim, Sealed, Sealing, Upload, UploadState, accepted},
+    store::{
+        Attempt, Doubt, NewObject, Part, Precondition, RequestClaim, Sealed, Sealing, Upload, UploadState, accepted,
+    },
 };
 
 /// Most parts of an upload, and the highest number of one, as in S3.
@@ -287,6 +289,7 @@ impl Gateway {
                     user_metadata: Some(object.checksum.kept_with(upload.user_metadata.clone())),
                     locator: upload.id.manifest(),
                     precondition: making.wanted.precondition.clone(),
+                    doubt: Doubt::default(),
                 };
                 self.store.put_object.submit(claim, &making.call.caller, parent.directory.leased_partition(), new)
             })

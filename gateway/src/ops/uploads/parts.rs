@@ -7,7 +7,11 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use mantle_types::{Error, ErrorCode, Result};
 
-use super::super::{copy_object::Place, restarts::Restarts};
+use super::super::{
+    copy_object::Place,
+    object_bytes::{RENEWALS_MAX, extents_of},
+    restarts::Restarts,
+};
 use crate::{
     app::{Call, Gateway},
     data::{Algorithm, Checksums, Expected, Stored, UploadError},
@@ -35,27 +39,45 @@ impl Gateway {
     }
 
     /// Makes stored bytes a part. If cancelled, it may leave bytes to the sweeper.
-    pub async fn put_part(&self, namespace: &str, upload: &Upload, number: i32, stored: Stored) -> Result<()> {
+    pub async fn put_part(&self, namespace: &str, upload: &Upload, number: i32, mut stored: Stored) -> Result<()> {
+        let mut renewals = 0;
+        loop {
+            match self.record_part(namespace, upload, number, &mut stored).await {
+                Ok(replaced) => {
+                    self.data.named(stored);
+                    self.delete_all(replaced).await;
+                    return Ok(());
+                }
+                Err(error) if error.code() == ErrorCode::StaleSegment && renewals < RENEWALS_MAX => {
+                    stored.renew().await?;
+                    renewals += 1;
+                }
+                Err(error) => {
+                    if error.code() != ErrorCode::UnknownOutcome {
+                        self.data.discard(stored).await;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    async fn record_part(
+        &self,
+        namespace: &str,
+        upload: &Upload,
+        number: i32,
+        stored: &mut Stored,
+    ) -> Result<Vec<String>> {
         let part = NewPart {
             number,
             etag: stored.checksums.md5.clone(),
             checksum: stored.checksums.checksum.value.clone(),
-            extents: vec![Extent { locator: stored.locator.clone(), start: 0, length: stored.size }],
+            extents: extents_of(stored),
         };
-        let recorded = async {
-            let partition = self.before_swept(&stored, self.leased(namespace, upload).await?)?;
-            self.store.put_part(upload.attempt.ns, partition, &part, None).await
-        };
-        match recorded.await {
-            Ok(replaced) => self.delete_all(replaced).await,
-            Err(error) => {
-                if error.code() != ErrorCode::UnknownOutcome {
-                    self.data.discard(&stored).await;
-                }
-                return Err(error);
-            }
-        }
-        Ok(())
+        let partition = self.before_swept(stored, self.leased(namespace, upload).await?, None)?;
+        stored.sent();
+        self.store.put_part(upload.attempt.ns, partition, &part, None).await
     }
 
     /// The partition of an upload, with a lease from now on.

@@ -12,7 +12,9 @@ use uuid::Uuid;
 
 use crate::{
     config::Postgres,
-    store::{LeasedPartition, NewDirectory, NewObject, Precondition, RequestClaim, ResolutionStart, Store, Waits},
+    store::{
+        Doubt, LeasedPartition, NewDirectory, NewObject, Precondition, RequestClaim, ResolutionStart, Store, Waits,
+    },
 };
 
 const DIRECTORIES: i64 = 24;
@@ -91,6 +93,7 @@ async fn put(store: &Store, ns: i64, parent: LeasedPartition, name: String, id: 
         user_metadata: None,
         locator: "l".into(),
         precondition: Precondition::None,
+        doubt: Doubt::default(),
     };
     store.put_object.run(claim(ns), &ROOT, parent, new).await.map(drop)
 }
@@ -142,7 +145,7 @@ async fn citus_calls_go_to_the_node_that_has_the_directory() {
             .expect("a store")
     };
     let store = new_store();
-    let (ns, _) = store.allocate_ids("citus-test", 100_000).await.expect("ids");
+    let ns = store.allocate_ids("citus-test", 100_000).await.expect("ids").first;
     let create = "SELECT code FROM mantle.create_namespace(0, $1, $2, 0, 0, 493, gen_random_uuid(), 0)";
     let name = format!("citus-{ns}");
     nodes[0].execute(create, &[&name, &ns]).await.expect("a namespace");

@@ -52,6 +52,16 @@ impl RealFile {
         Self::locked(OpenOptions::new().read(true).write(true).open(path)?)
     }
 
+    /// Opens it to read only, without its lock: another process may have it mounted and write to it.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn open_to_read(path: &Path) -> Result<Self, MountError> {
+        let file = File::open(path)?;
+        let is_device = file.metadata()?.file_type().is_block_device();
+        Ok(Self { file, is_device })
+    }
+
     fn locked(file: File) -> Result<Self, MountError> {
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|cause| match cause {
             rustix::io::Errno::WOULDBLOCK => MountError::InUse,
@@ -123,6 +133,7 @@ mod tests {
         let file = RealFile::create(&path).unwrap();
         assert!(matches!(RealFile::create(&path), Err(MountError::Exists)));
         assert!(matches!(RealFile::open(&path), Err(MountError::InUse)));
+        assert!(RealFile::open_to_read(&path).is_ok());
         drop(file);
         RealFile::open(&path).unwrap();
     }

@@ -12,7 +12,6 @@ use crate::{
     checksum::{SUM_BYTES, UNIT_BYTES},
     error::{Error, Result},
     extent::{HEADER_BYTES, Verifier, head_bytes, units_for},
-    generation::Generation,
     locator::Locator,
     place::Extent,
 };
@@ -37,7 +36,6 @@ impl Drop for Pin {
 /// A read in progress: pieces of at most 256 KiB.
 pub struct Reader {
     store: Store,
-    generation: Generation,
     /// What is left: the extents, and which of their bytes.
     rest: VecDeque<(Pin, Range<u32>)>,
     /// The checksums of the first of `rest`, from the unit that comes next.
@@ -45,16 +43,23 @@ pub struct Reader {
 }
 
 impl Store {
-    /// Reads a range of the bytes that a locator names. Nothing is read yet: the first piece tells whether they are there.
+    /// Reads a range of the bytes that locators name, one after the other. Nothing is read yet: the first piece tells whether they
+    /// are there.
     ///
     /// # Errors
-    /// `Invalid` if the range goes beyond the bytes, or the locator beyond the volume; `NotMounted`.
-    pub fn read(&self, locator: &Locator, range: Range<u64>) -> Result<Reader> {
-        if range.start > range.end || range.end > locator.bytes() {
-            return Err(Error::Invalid("the range goes beyond the object"));
-        }
+    /// `Invalid` if the range goes beyond the bytes, or a locator beyond its volume; `NotMounted`.
+    pub fn read(&self, locators: &[Locator], range: Range<u64>) -> Result<Reader> {
+        let of = |locator: &'_ Locator| {
+            let generation = locator.generation;
+            locator.extents().map(move |extent| (extent, generation)).collect::<Vec<_>>()
+        };
+        self.read_extents(locators.iter().flat_map(of), range)
+    }
+
+    pub(crate) fn read_extents(&self, all: impl IntoIterator<Item = Written>, range: Range<u64>) -> Result<Reader> {
         let (mut rest, mut position) = (VecDeque::new(), 0);
-        for extent in &locator.extents {
+        for written in all {
+            let (extent, _) = written;
             let (begin, end) = (position, position + u64::from(extent.length));
             position = end;
             let (from, to) = (range.start.max(begin), range.end.min(end));
@@ -62,15 +67,17 @@ impl Store {
                 continue;
             }
             let mounted = self.mounted(extent.segment.volume)?;
-            if extent.segment.number >= mounted.volume.segments() {
+            if !mounted.volume.has_segment(extent.segment.number) {
                 return Err(Error::Invalid("an extent is in a segment that the volume does not have"));
             }
             extent.run(mounted.volume.geometry())?;
-            let written = (*extent, locator.generation);
             mounted.pin(written);
             rest.push_back((Pin { mounted, written }, (from - begin) as u32..(to - begin) as u32));
         }
-        Ok(Reader { store: self.clone(), generation: locator.generation, rest, table: None })
+        if range.start > range.end || range.end > position {
+            return Err(Error::Invalid("the range goes beyond the object"));
+        }
+        Ok(Reader { store: self.clone(), rest, table: None })
     }
 
     /// Lets the next read of an extent come from the disk. Returns whether its beginning was cached.
@@ -112,8 +119,8 @@ impl Reader {
     /// they are lost. `Io`.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         let Some((pin, range)) = self.rest.front() else { return Ok(None) };
-        let (extent, mounted, range) = (pin.written.0, pin.mounted.clone(), range.clone());
-        let verifier = Verifier::new(extent, mounted.volume.geometry(), self.generation);
+        let ((extent, generation), mounted, range) = (pin.written, pin.mounted.clone(), range.clone());
+        let verifier = Verifier::new(extent, mounted.volume.geometry(), generation);
         let units = range.start / UNIT_BYTES as u32..units_for(range.end);
         let now = units.start..units.end.min(units.start + PIECE_UNITS);
         let read = match self.table.take() {

@@ -33,8 +33,8 @@ use crate::{
     generation::Generation,
     lane::Lane,
     locator::Locator,
-    place::{Extent, Run, SegmentId, VolumeId},
-    space::Space,
+    place::{Extent, Lease, Run, SegmentId, VolumeId},
+    space::{Space, Usage},
     volume::Volume,
 };
 
@@ -53,11 +53,10 @@ impl Default for Options {
     }
 }
 
-/// Where a part of a put goes: a volume, blocks of it, and the epochs under which their segments are leased.
+/// Where a part of a put goes: a volume, blocks of it, and for each extent the epoch under which its segment is leased.
 struct Room {
     mounted: Arc<Mounted>,
-    extents: Vec<Extent>,
-    epochs: Vec<(SegmentId, u64)>,
+    extents: Vec<(Extent, u64)>,
 }
 
 /// Time since some moment; it only goes on.
@@ -159,7 +158,8 @@ impl Store {
     /// durable yet on whatever may be promoted: a failover brings their rows back. They come in any order, and may come twice.
     ///
     /// A segment that is leased already is rebuilt: a failover or a restore may have changed what rows name. What is being put, and
-    /// freed extents that wait, stay as they are unless a row names them.
+    /// freed extents that wait, stay as they are unless a row names them. Puts that were left in doubt are settled, if the epoch is
+    /// higher than before and was raised before `used` was read.
     ///
     /// # Errors
     /// `Overlap` if rows name the same blocks for different extents; then nothing changes. `NotMounted`, `Invalid`.
@@ -185,7 +185,24 @@ impl Store {
         filled.unwrap_or_else(|panic| Err(std::io::Error::other(panic).into()))
     }
 
-    /// Allocates no more from a segment. Its bytes stay readable.
+    /// Allocates nothing from a segment until it is leased anew: its epoch is being raised, so nothing would be committed there.
+    ///
+    /// # Errors
+    /// `NotMounted`.
+    pub fn pause(&self, segment: SegmentId) -> Result<()> {
+        self.mounted(segment.volume)?.allocator.lock().pause(segment.number);
+        Ok(())
+    }
+
+    /// The epoch under which a segment is leased; `None` if it is not.
+    ///
+    /// # Errors
+    /// `NotMounted`.
+    pub fn epoch(&self, segment: SegmentId) -> Result<Option<u64>> {
+        Ok(self.mounted(segment.volume)?.allocator.lock().epoch(segment.number))
+    }
+
+    /// Allocates no more from a segment. Puts that are under way there cannot be renewed. Its bytes stay readable.
     ///
     /// # Errors
     /// `NotMounted`.
@@ -201,20 +218,45 @@ impl Store {
 
     /// Says that metadata names what was put.
     pub fn named(&self, stored: &Stored) {
-        self.settle(&stored.locator, true);
+        self.settle(&stored.locators, true);
     }
 
     /// Says that no metadata names what was put, and none ever will: its blocks are free at once. Do not call it while the outcome
     /// is unknown.
     pub fn discard(&self, stored: &Stored) {
-        self.settle(&stored.locator, false);
+        self.settle(&stored.locators, false);
     }
 
-    fn settle(&self, locator: &Locator, is_named: bool) {
-        for extent in &locator.extents {
-            if let Ok(mounted) = self.mounted(extent.segment.volume) {
-                mounted.allocator.lock().settle((*extent, locator.generation), is_named);
-            }
+    /// Says that nobody will learn the outcome. The blocks stay reserved until the segment is leased under a higher epoch.
+    pub fn leave_in_doubt(&self, stored: &Stored) {
+        for locator in &stored.locators {
+            let Ok(mounted) = self.mounted(locator.lease.segment.volume) else { continue };
+            let mut allocator = mounted.allocator.lock();
+            locator.extents().for_each(|extent| allocator.leave_in_doubt((extent, locator.generation)));
+        }
+    }
+
+    /// The same bytes under the epochs that their segments have now. The blocks have stayed reserved, so nobody else has had them.
+    ///
+    /// # Errors
+    /// `NotLeased` if a segment is not leased any more, or was meanwhile given up: the bytes may be another's by now.
+    pub fn renew(&self, stored: &Stored) -> Result<Stored> {
+        let renewed = |locator: &Locator| {
+            let Lease { segment, .. } = locator.lease;
+            let mounted = self.mounted(segment.volume)?;
+            let allocator = mounted.allocator.lock();
+            let is_kept = locator.extents().all(|extent| allocator.is_kept(&(extent, locator.generation)));
+            let epoch = allocator.epoch(segment.number).filter(|_| is_kept).ok_or(Error::NotLeased(segment))?;
+            Ok(Locator { lease: Lease { segment, epoch }, ..locator.clone() })
+        };
+        Ok(Stored { locators: stored.locators.iter().map(renewed).collect::<Result<_>>()? })
+    }
+
+    fn settle(&self, locators: &[Locator], is_named: bool) {
+        for locator in locators {
+            let Ok(mounted) = self.mounted(locator.lease.segment.volume) else { continue };
+            let mut allocator = mounted.allocator.lock();
+            locator.extents().for_each(|extent| allocator.settle((extent, locator.generation), is_named));
         }
     }
 
@@ -235,12 +277,12 @@ impl Store {
     /// As of [`Store::free`].
     pub fn free_after(&self, locator: &Locator, delay: Duration) -> Result<()> {
         let now = (self.0.clock)();
-        let free = |extent: &Extent| {
-            let mounted = self.mounted(extent.segment.volume)?;
-            mounted.refuse_foreign(*extent, locator.generation)?;
-            mounted.allocator.lock().free((*extent, locator.generation), delay, now)
+        let mounted = self.mounted(locator.lease.segment.volume)?;
+        let free = |extent: Extent| {
+            mounted.refuse_foreign(extent, locator.generation)?;
+            mounted.allocator.lock().free((extent, locator.generation), delay, now)
         };
-        let results: Vec<Result<()>> = locator.extents.iter().map(free).collect();
+        let results: Vec<Result<()>> = locator.extents().map(free).collect();
         results.into_iter().collect()
     }
 
@@ -254,6 +296,36 @@ impl Store {
         let mut allocator = mounted.allocator.lock();
         allocator.reap((self.0.clock)());
         Ok(Space { volume: bytes, ..allocator.space() })
+    }
+
+    /// What of a leased segment is used.
+    ///
+    /// # Errors
+    /// `NotMounted`, `NotLeased`.
+    pub fn usage(&self, segment: SegmentId) -> Result<Usage> {
+        let mounted = self.mounted(segment.volume)?;
+        let mut allocator = mounted.allocator.lock();
+        allocator.reap((self.0.clock)());
+        allocator.usage(segment.number).ok_or(Error::NotLeased(segment))
+    }
+
+    /// The segments of a volume in which puts are in doubt.
+    ///
+    /// # Errors
+    /// `NotMounted`.
+    pub fn doubtful_segments(&self, volume: VolumeId) -> Result<Vec<SegmentId>> {
+        let numbers = self.mounted(volume)?.allocator.lock().doubtful_segments();
+        Ok(numbers.into_iter().map(|number| SegmentId { volume, number }).collect())
+    }
+
+    /// The leased segments of a volume.
+    ///
+    /// # Errors
+    /// `NotMounted`.
+    pub fn leases(&self, volume: VolumeId) -> Result<Vec<Lease>> {
+        let leases = self.mounted(volume)?.allocator.lock().leases();
+        let lease = |(number, epoch)| Lease { segment: SegmentId { volume, number }, epoch };
+        Ok(leases.into_iter().map(lease).collect())
     }
 
     /// Allocates from the volume with the fewest waiting writes; of equals, from that with most room.
@@ -276,9 +348,9 @@ impl Store {
             let mut allocator = mounted.allocator.lock();
             let extents = allocator.allocate(bytes, generation, now)?;
             // Before the lock ends: who leases a segment anew raises its epoch.
-            let epoch = |extent: &Extent| Some((extent.segment, allocator.epoch(extent.segment.number)?));
-            let epochs = extents.iter().filter_map(epoch).collect();
-            Ok(Room { mounted: mounted.clone(), extents, epochs })
+            let under_epoch = |extent: Extent| Some((extent, allocator.epoch(extent.segment.number)?));
+            let extents = extents.into_iter().filter_map(under_epoch).collect();
+            Ok(Room { mounted: mounted.clone(), extents })
         };
         for (.., mounted) in &candidates[..candidates.len() - 1] {
             match allocate(mounted) {

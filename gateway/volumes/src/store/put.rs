@@ -21,7 +21,7 @@ use crate::{
     generation::Generation,
     lane::Job,
     locator::Locator,
-    place::{Extent, SegmentId, VolumeId},
+    place::{Extent, VolumeId},
 };
 
 /// So many bytes are gathered before they are written. Tests have fewer, so that small objects come in several writes.
@@ -45,11 +45,9 @@ pub struct NewBytes {
 #[derive(Clone, Debug)]
 #[must_use = "the blocks stay reserved until the store is told what became of them"]
 pub struct Stored {
-    /// Where they are; without extents if there are no bytes.
-    pub locator: Locator,
-    /// The epochs under which the segments were leased when the blocks were allocated. The transaction that names the bytes checks
-    /// that they still are.
-    pub leases: BTreeMap<SegmentId, u64>,
+    /// Where they are, in their order; none if there are no bytes. Each says the epoch under which its segment was leased when
+    /// the blocks were allocated. The transaction that names the bytes checks that it still is.
+    pub locators: Vec<Locator>,
 }
 
 /// What becomes of a put's blocks when nothing writes to them any more.
@@ -85,6 +83,8 @@ impl Drop for Reserved {
 /// An extent that is being written.
 struct Open {
     extent: Extent,
+    /// Of its segment's lease.
+    epoch: u64,
     /// Its first byte's position in the object.
     position: u64,
     reserved: Arc<Reserved>,
@@ -100,11 +100,11 @@ pub struct Writer {
     gathered_bytes: u64,
     received: u64,
     allocated: u64,
-    planned: VecDeque<(Extent, Arc<Reserved>)>,
+    planned: VecDeque<(Extent, u64, Arc<Reserved>)>,
     open: Option<Open>,
     reserved: Vec<Arc<Reserved>>,
-    extents: Vec<Extent>,
-    leases: BTreeMap<SegmentId, u64>,
+    /// Those that are written, with the epochs of their leases.
+    extents: Vec<(Extent, u64)>,
 }
 
 impl Writer {
@@ -120,7 +120,6 @@ impl Writer {
             open: None,
             reserved: Vec::new(),
             extents: Vec::new(),
-            leases: BTreeMap::new(),
         }
     }
 
@@ -155,8 +154,7 @@ impl Writer {
         }
         self.write_gathered(true).await?;
         self.decide(Fate::Keep);
-        let locator = Locator { generation: self.new.generation, extents: std::mem::take(&mut self.extents) };
-        Ok(Stored { locator, leases: std::mem::take(&mut self.leases) })
+        Ok(Stored { locators: Locator::of(self.new.generation, &self.extents) })
     }
 
     /// Writes what is gathered. The last time it also flushes every volume that has some of the object.
@@ -171,10 +169,10 @@ impl Writer {
             if open.written < open.extent.length {
                 self.open = Some(open);
             } else {
-                self.extents.push(open.extent);
+                self.extents.push((open.extent, open.epoch));
             }
             if is_end {
-                (flushed, flushing) = (waits, self.extents.last().map(|extent| extent.segment.volume));
+                (flushed, flushing) = (waits, self.extents.last().map(|(extent, _)| extent.segment.volume));
             } else {
                 for wait in waits {
                     self.done(wait).await?;
@@ -198,17 +196,17 @@ impl Writer {
         if self.planned.is_empty() {
             self.plan()?;
         }
-        let (extent, reserved) = self.planned.pop_front().ok_or(Error::Full { bytes: self.gathered_bytes })?;
-        let position = self.extents.iter().map(|extent| u64::from(extent.length)).sum();
+        let (extent, epoch, reserved) = self.planned.pop_front().ok_or(Error::Full { bytes: self.gathered_bytes })?;
+        let position = self.extents.iter().map(|(extent, _)| u64::from(extent.length)).sum();
         let sums = Sums::new(extent.seed(reserved.mounted.volume.geometry(), self.new.generation));
-        Ok(Open { extent, position, reserved, sums, written: 0 })
+        Ok(Open { extent, epoch, position, reserved, sums, written: 0 })
     }
 
     /// Allocates for what is gathered, or for more if it is known to come.
     fn plan(&mut self) -> Result<()> {
         let rest = self.new.size.map_or(self.gathered_bytes, |size| size - self.allocated);
         let mut bytes = rest.min(EXTENT_BYTES_MAX.into());
-        let Room { mounted, extents, epochs } = loop {
+        let Room { mounted, extents } = loop {
             match self.store.allocate(bytes, self.new.generation) {
                 // No volume has so much: a part of it, and the rest elsewhere.
                 Err(Error::Full { .. }) if bytes > UNIT_BYTES as u64 => {
@@ -218,14 +216,10 @@ impl Writer {
             }
         };
         self.allocated += bytes;
-        for (segment, epoch) in epochs {
-            // The first: if the segment was leased anew meanwhile, the put's first blocks are of the old lease.
-            self.leases.entry(segment).or_insert(epoch);
-        }
         let generation = self.new.generation;
-        let written = extents.iter().map(|extent| (*extent, generation)).collect();
+        let written = extents.iter().map(|(extent, _)| (*extent, generation)).collect();
         let reserved = Arc::new(Reserved { mounted, written, fate: Mutex::new(Fate::Free) });
-        self.planned.extend(extents.into_iter().map(|extent| (extent, reserved.clone())));
+        self.planned.extend(extents.into_iter().map(|(extent, epoch)| (extent, epoch, reserved.clone())));
         self.reserved.push(reserved);
         Ok(())
     }
@@ -272,7 +266,7 @@ impl Writer {
 
 /// Hands the next data of an extent to its volume, and header and checksums when it is whole.
 fn submit(open: &mut Open, new: NewBytes, pieces: Vec<Bytes>, flush: bool) -> Vec<oneshot::Receiver<Result<()>>> {
-    let Open { extent, position, reserved, sums, written } = open;
+    let Open { extent, position, reserved, sums, written, .. } = open;
     let mounted = reserved.mounted.clone();
     let geometry = mounted.volume.geometry();
     let (begin, head) = (extent.offset(geometry), head_bytes(extent.length));

@@ -13,8 +13,8 @@ use uuid::Uuid;
 
 use super::oracle::content;
 use crate::{
-    Error, Expected, Extent, Generation, Geometry, Locator, NewBytes, NewVolume, Options, RealFile, Run, Scrub,
-    ScrubCursor, SegmentId, Store, Stored, UNIT_BYTES, Volume, VolumeId,
+    Error, Expected, Extent, Generation, Geometry, Lease, Locator, NewBytes, NewVolume, Options, Piece, RealFile, Run,
+    Scrub, ScrubCursor, SegmentId, Space, Store, Stored, UNIT_BYTES, Volume, VolumeId,
 };
 
 const CLUSTER: Uuid = Uuid::from_u128(1);
@@ -63,8 +63,18 @@ async fn put(store: &Store, id: u64, bytes: usize, piece: usize, size: Option<u6
     writer.finish().await
 }
 
-async fn get(store: &Store, locator: &Locator, range: std::ops::Range<u64>) -> Result<Vec<u8>, Error> {
-    let mut reader = store.read(locator, range)?;
+fn extents(stored: &Stored) -> Vec<Extent> {
+    stored.locators.iter().flat_map(Locator::extents).collect()
+}
+
+/// The only locator.
+fn locator(stored: &Stored) -> &Locator {
+    assert_eq!(stored.locators.len(), 1);
+    &stored.locators[0]
+}
+
+async fn get(store: &Store, stored: &Stored, range: std::ops::Range<u64>) -> Result<Vec<u8>, Error> {
+    let mut reader = store.read(&stored.locators, range)?;
     let mut bytes = Vec::new();
     while let Some(piece) = reader.next().await? {
         bytes.extend_from_slice(&piece);
@@ -81,18 +91,18 @@ async fn many_puts_are_read_again_and_after_a_restart() {
     let stored: Vec<Stored> = stored.into_iter().collect::<Result<_, _>>().unwrap();
     for stored in &stored {
         store.named(stored);
-        let Locator { generation, extents } = &stored.locator;
-        assert_eq!(extents.len(), 1);
-        assert_eq!(stored.leases[&extents[0].segment], 7);
+        let Locator { lease, generation, pieces } = locator(stored);
+        assert_eq!((pieces.len(), lease.epoch), (1, 7));
         let bytes = size(generation.id) as u64;
-        assert!(get(store, &stored.locator, 0..bytes).await.unwrap() == content(0, *generation, bytes as usize));
+        assert!(get(store, stored, 0..bytes).await.unwrap() == content(0, *generation, bytes as usize));
     }
     store.remove(VolumeId(1)).await.unwrap();
     let store = Store::new(Options::default());
     mount(&store, &fixture.path(VolumeId(1)), VolumeId(1));
-    for Stored { locator, .. } in &stored {
-        let bytes = size(locator.generation.id);
-        assert!(get(&store, locator, 0..bytes as u64).await.unwrap() == content(0, locator.generation, bytes));
+    for stored in &stored {
+        let generation = locator(stored).generation;
+        let bytes = size(generation.id);
+        assert!(get(&store, stored, 0..bytes as u64).await.unwrap() == content(0, generation, bytes));
     }
 }
 
@@ -101,16 +111,16 @@ async fn every_range_is_read() {
     let fixture = Fixture::new(1, 1024, 8 << 20, Options::default());
     let bytes = 300_000;
     let stored = put(&fixture.store, 5, bytes, 50_000, None).await.unwrap();
-    assert!(stored.locator.extents.len() > 5, "its size was not announced");
+    assert!(extents(&stored).len() > 5, "its size was not announced");
     let whole = content(0, generation(5), bytes);
     for (at, length) in
         [(0, 0), (0, 1), (1, 4095), (4095, 2), (4096, 4096), (100_000, 150_000), (299_999, 1), (0, 300_000)]
     {
-        let read = get(&fixture.store, &stored.locator, at..at + length).await.unwrap();
+        let read = get(&fixture.store, &stored, at..at + length).await.unwrap();
         assert!(read == whole[at as usize..(at + length) as usize], "{at} {length}");
     }
     for (at, end) in [(0, 300_001), (2, 1), (u64::MAX, u64::MAX)] {
-        assert!(matches!(get(&fixture.store, &stored.locator, at..end).await, Err(Error::Invalid(_))));
+        assert!(matches!(get(&fixture.store, &stored, at..end).await, Err(Error::Invalid(_))));
     }
 }
 
@@ -121,14 +131,14 @@ async fn an_object_goes_over_volumes_and_a_full_store_refuses() {
     // Four segments of 1 MiB.
     let bytes = 3_900_000;
     let stored = put(store, 5, bytes, 300_000, Some(bytes as u64)).await.unwrap();
-    let volumes: std::collections::BTreeSet<_> = stored.locator.extents.iter().map(|e| e.segment.volume).collect();
-    assert_eq!(volumes.len(), 2);
-    assert!(get(store, &stored.locator, 0..bytes as u64).await.unwrap() == content(0, generation(5), bytes));
+    let volumes: std::collections::BTreeSet<_> = extents(&stored).iter().map(|e| e.segment.volume).collect();
+    assert_eq!((volumes.len(), stored.locators.len()), (2, 4), "a locator is of one segment");
+    assert!(get(store, &stored, 0..bytes as u64).await.unwrap() == content(0, generation(5), bytes));
     assert!(matches!(put(store, 6, 400_000, 10_000, None).await, Err(Error::Full { .. })));
     // What was refused left nothing.
     let used = |volume| store.space(VolumeId(volume)).unwrap().used;
-    let named = stored.locator.extents.iter().map(|e| u64::from(e.run(fixture.geometry).unwrap().blocks) * 4096);
-    assert_eq!(used(1) + used(2), named.sum());
+    let named = |e: &Extent| u64::from(e.run(fixture.geometry).unwrap().blocks) * 4096;
+    assert_eq!(used(1) + used(2), extents(&stored).iter().map(named).sum());
     store.discard(&stored);
     assert_eq!(used(1) + used(2), 0);
     // More room.
@@ -139,9 +149,9 @@ async fn an_object_goes_over_volumes_and_a_full_store_refuses() {
     let _ = put(store, 7, 4_900_000, 300_000, Some(4_900_000)).await.unwrap();
 }
 
-/// A segment is leased anew in the middle of a put. The put names the epoch before, so the transaction refuses it.
+/// A segment is leased anew in the middle of a put. The put still names the epoch before, so the transaction refuses it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_put_names_the_epoch_of_its_first_blocks() {
+async fn a_put_names_the_epochs_under_which_it_got_its_blocks() {
     let fixture = Fixture::new(1, 4096, 1 << 20, Options::default());
     let mut writer = fixture.store.writer(NewBytes { generation: generation(1), object: 1, size: None });
     let piece = Bytes::from(vec![1; 32 << 10]);
@@ -151,9 +161,44 @@ async fn a_put_names_the_epoch_of_its_first_blocks() {
     }
     writer.write(piece).await.unwrap();
     let stored = writer.finish().await.unwrap();
-    let segments: Vec<_> = stored.locator.extents.iter().map(|extent| extent.segment).collect();
-    assert!(segments.len() > 1 && segments.iter().all(|segment| *segment == segments[0]));
-    assert_eq!(stored.leases[&segments[0]], 7);
+    let leases: Vec<_> =
+        stored.locators.iter().map(|locator| (locator.lease.segment.number, locator.lease.epoch)).collect();
+    assert_eq!(leases, [(0, 7), (0, 8)]);
+    // Nobody else has had the blocks, so the put may go on under the new epoch.
+    let renewed = fixture.store.renew(&stored).unwrap();
+    assert!(renewed.locators.iter().all(|locator| locator.lease.epoch == 8));
+    assert_eq!(extents(&renewed), extents(&stored));
+    // Somebody else may have had them.
+    let segment = stored.locators[0].lease.segment;
+    fixture.store.release(segment).unwrap();
+    assert!(matches!(fixture.store.renew(&stored), Err(Error::NotLeased(_))));
+    fixture.store.lease(segment, 10, []).unwrap();
+    assert!(matches!(fixture.store.renew(&stored), Err(Error::NotLeased(_))));
+}
+
+/// While a segment's epoch is raised nothing is allocated there, and puts in doubt are settled by the next lease.
+#[tokio::test]
+async fn a_lease_under_a_higher_epoch_settles_doubts() {
+    let fixture = Fixture::new(1, 4096, 1 << 20, Options::default());
+    let store = &fixture.store;
+    let segments = (0..2).map(|number| SegmentId { volume: VolumeId(1), number });
+    let doubtful = [put(store, 5, 10_000, 10_000, Some(10_000)), put(store, 6, 10_000, 10_000, Some(10_000))];
+    let doubtful = try_join_all(doubtful).await.unwrap();
+    doubtful.iter().for_each(|stored| store.leave_in_doubt(stored));
+    let under_way = put(store, 7, 10_000, 10_000, Some(10_000)).await.unwrap();
+    let blocks = |space: Space| (space.used / 4096, space.in_doubt / 4096);
+    assert_eq!(blocks(store.space(VolumeId(1)).unwrap()), (9, 6));
+    segments.clone().for_each(|segment| store.pause(segment).unwrap());
+    assert!(matches!(put(store, 8, 10, 10, Some(10)).await, Err(Error::Full { .. })));
+    // The first was committed, the second was not.
+    let named = extents(&doubtful[0]);
+    for segment in segments {
+        let used = named.iter().filter(|extent| extent.segment == segment).map(|e| e.run(fixture.geometry).unwrap());
+        store.lease(segment, 8, used).unwrap();
+    }
+    assert_eq!(blocks(store.space(VolumeId(1)).unwrap()), (6, 0));
+    store.discard(&under_way);
+    assert_eq!(blocks(store.space(VolumeId(1)).unwrap()), (3, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -164,7 +209,7 @@ async fn announced_sizes_are_kept() {
         assert!(matches!(result, Err(Error::Size { .. })), "{bytes} {announced}");
     }
     let nothing = put(&fixture.store, 5, 0, 1, Some(0)).await.unwrap();
-    assert!(nothing.locator.extents.is_empty());
+    assert!(nothing.locators.is_empty());
     assert_eq!(fixture.store.space(VolumeId(1)).unwrap().used, 0);
 }
 
@@ -174,20 +219,20 @@ async fn freed_blocks_wait_for_readers_and_are_used_again() {
     let store = &fixture.store;
     let stored = put(store, 5, 900_000, 900_000, Some(900_000)).await.unwrap();
     store.named(&stored);
-    let mut reader = store.read(&stored.locator, 0..900_000).unwrap();
+    let mut reader = store.read(&stored.locators, 0..900_000).unwrap();
     reader.next().await.unwrap().unwrap();
-    store.free(&stored.locator).unwrap();
-    assert!(matches!(store.free(&stored.locator), Err(Error::NotUsed(_))), "freed twice");
+    store.free(locator(&stored)).unwrap();
+    assert!(matches!(store.free(locator(&stored)), Err(Error::NotUsed(_))), "freed twice");
     let other = put(store, 6, 900_000, 900_000, Some(900_000)).await.unwrap();
-    assert_ne!(other.locator.extents, stored.locator.extents);
+    assert_ne!(extents(&other), extents(&stored));
     assert!(matches!(put(store, 7, 900_000, 900_000, Some(900_000)).await, Err(Error::Full { .. })));
     while reader.next().await.unwrap().is_some() {}
     drop(reader);
     let other = put(store, 8, 900_000, 900_000, Some(900_000)).await.unwrap();
-    assert_eq!(other.locator.extents, stored.locator.extents);
-    let gone = get(store, &stored.locator, 0..900_000).await;
+    assert_eq!(extents(&other), extents(&stored));
+    let gone = get(store, &stored, 0..900_000).await;
     assert!(matches!(gone, Err(Error::Foreign { found, .. }) if found == generation(8)), "{gone:?}");
-    let again = store.free(&stored.locator);
+    let again = store.free(locator(&stored));
     assert!(matches!(again, Err(Error::Foreign { .. })), "these blocks are another write's by now");
 }
 
@@ -197,11 +242,11 @@ async fn a_pin_ends_at_its_bound() {
     let store = &fixture.store;
     let first = put(store, 5, 900_000, 900_000, Some(900_000)).await.unwrap();
     let _second = put(store, 6, 900_000, 900_000, Some(900_000)).await.unwrap();
-    let mut reader = store.read(&first.locator, 0..900_000).unwrap();
+    let mut reader = store.read(&first.locators, 0..900_000).unwrap();
     reader.next().await.unwrap().unwrap();
-    store.free(&first.locator).unwrap();
+    store.free(locator(&first)).unwrap();
     let third = put(store, 7, 900_000, 900_000, Some(900_000)).await.unwrap();
-    assert_eq!(third.locator.extents, first.locator.extents);
+    assert_eq!(extents(&third), extents(&first));
     assert!(matches!(reader.next().await, Err(Error::Foreign { .. })));
 }
 
@@ -211,15 +256,15 @@ async fn freed_blocks_wait_for_the_delay() {
     let fixture = Fixture::new(1, 4096, 1 << 20, Options { reuse_delay: delay, ..Options::default() });
     let store = &fixture.store;
     let stored = put(store, 5, 900_000, 900_000, Some(900_000)).await.unwrap();
-    store.free(&stored.locator).unwrap();
+    store.free(locator(&stored)).unwrap();
     let space = store.space(VolumeId(1)).unwrap();
     assert_eq!(space.used, space.waiting);
     assert!(space.waiting > 900_000);
     // After a restart the caller knows what is left of the delay.
-    let segment = stored.locator.extents[0].segment;
-    store.lease(segment, 8, [stored.locator.extents[0].run(fixture.geometry).unwrap()]).unwrap();
+    let segment = extents(&stored)[0].segment;
+    store.lease(segment, 8, [extents(&stored)[0].run(fixture.geometry).unwrap()]).unwrap();
     assert_eq!(store.space(VolumeId(1)).unwrap().waiting, 0);
-    store.free_after(&stored.locator, Duration::ZERO).unwrap();
+    store.free_after(locator(&stored), Duration::ZERO).unwrap();
     assert_eq!(store.space(VolumeId(1)).unwrap().used, 0);
 }
 
@@ -228,13 +273,13 @@ async fn only_a_segment_that_nobody_has_is_filled() {
     let fixture = Fixture::new(1, 4096, 1 << 20, Options::default());
     let store = &fixture.store;
     let stored = put(store, 5, 10_000, 10_000, Some(10_000)).await.unwrap();
-    let segment = stored.locator.extents[0].segment;
+    let segment = extents(&stored)[0].segment;
     assert!(matches!(store.fill(segment).await, Err(Error::Invalid(_))));
     assert!(matches!(store.fill(SegmentId { number: 2, ..segment }).await, Err(Error::Invalid(_))));
-    assert!(get(store, &stored.locator, 0..10_000).await.is_ok());
+    assert!(get(store, &stored, 0..10_000).await.is_ok());
     store.release(segment).unwrap();
     store.fill(segment).await.unwrap();
-    let lost = get(store, &stored.locator, 0..10_000).await;
+    let lost = get(store, &stored, 0..10_000).await;
     assert!(matches!(lost, Err(Error::Corrupt { what: crate::Damage::Header, .. })));
 }
 
@@ -251,11 +296,12 @@ async fn rows_that_overlap_are_refused() {
     assert_eq!(fixture.store.space(VolumeId(1)).unwrap().used, 6 * 4096);
     // A locator that cannot be of this volume.
     let outside = |number, block| Locator {
+        lease: Lease { segment: SegmentId { volume: VolumeId(1), number }, epoch: 7 },
         generation: generation(5),
-        extents: vec![Extent { segment: SegmentId { volume: VolumeId(1), number }, block, length: 5000 }],
+        pieces: vec![Piece { block, length: 5000 }],
     };
     for (number, block) in [(2, 0), (0, 255), (0, u32::MAX)] {
-        assert!(matches!(fixture.store.read(&outside(number, block), 0..1), Err(Error::Invalid(_))));
+        assert!(matches!(fixture.store.read(&[outside(number, block)], 0..1), Err(Error::Invalid(_))));
         assert!(fixture.store.free(&outside(number, block)).is_err());
     }
 }
@@ -264,7 +310,7 @@ async fn rows_that_overlap_are_refused() {
 async fn a_scrub_finds_damage_and_goes_on_where_it_was() {
     let fixture = Fixture::new(1, 4096, 1 << 20, Options::default());
     let stored = try_join_all((1..=20).map(|id| put(&fixture.store, id, 10_000, 10_000, Some(10_000)))).await.unwrap();
-    let mut extents: Vec<_> = stored.iter().map(|s| (s.locator.extents[0], s.locator.generation)).collect();
+    let mut extents: Vec<_> = stored.iter().map(|s| (extents(s)[0], locator(s).generation)).collect();
     extents.sort_unstable();
     let (damaged, _) = extents[12];
     let file = std::fs::OpenOptions::new().write(true).open(fixture.path(VolumeId(1))).unwrap();

@@ -40,6 +40,7 @@ fn the_simulation_notices_what_is_left_out() {
         Mutation::IgnorePins,
         Mutation::FreeWhileWriting,
         Mutation::FreeBeforeDurable,
+        Mutation::DiscardInDoubt,
         Mutation::ForgetRows,
     ] {
         let noticed = first_violation(0..SEEDS, Some(mutation));

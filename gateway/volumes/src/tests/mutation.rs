@@ -20,6 +20,8 @@ pub(crate) enum Mutation {
     FreeWhileWriting,
     /// The caller frees extents before the delete is durable.
     FreeBeforeDurable,
+    /// The caller discards a put of which it does not know whether it was committed.
+    DiscardInDoubt,
     /// The caller leaves rows out when it leases a segment.
     ForgetRows,
 }

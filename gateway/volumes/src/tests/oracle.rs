@@ -6,16 +6,27 @@ use std::collections::BTreeMap;
 use crate::{
     generation::Generation,
     locator::Locator,
-    place::{Geometry, Run, SegmentId},
+    place::{Extent, Geometry, Run, SegmentId},
 };
 
 /// A write: its generation's id is its version, which no other write of the history has.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub key: u32,
-    pub locator: Locator,
+    pub generation: Generation,
+    pub locators: Vec<Locator>,
     /// A bit of its blocks was flipped: it may answer an error.
     pub is_damaged: bool,
+}
+
+impl Row {
+    pub(super) fn bytes(&self) -> u64 {
+        self.locators.iter().map(Locator::bytes).sum()
+    }
+
+    pub(super) fn extents(&self) -> impl Iterator<Item = Extent> {
+        self.locators.iter().flat_map(Locator::extents)
+    }
 }
 
 /// The bytes of a write name its key and its version; the rest looks random.
@@ -74,19 +85,19 @@ impl Database {
     }
 
     /// A transaction commits, and is not durable yet. Returns what it deleted.
-    pub(super) fn change(&mut self, key: u32, row: Option<Row>) -> Option<Locator> {
+    pub(super) fn change(&mut self, key: u32, row: Option<Row>) -> Vec<Locator> {
         let before = match row {
             Some(row) => self.rows.insert(key, row),
             None => self.rows.remove(&key),
         };
-        let deleted = before.as_ref().map(|before| before.locator.clone());
+        let deleted = before.iter().flat_map(|before| before.locators.clone()).collect();
         self.undo.push((key, before));
         deleted
     }
 
     /// Everything that has committed is durable on whatever may be promoted.
     pub(super) fn make_durable(&mut self) {
-        self.freed.extend(self.undo.drain(..).filter_map(|(_, before)| before).map(|before| before.locator));
+        self.freed.extend(self.undo.drain(..).filter_map(|(_, before)| before).flat_map(|before| before.locators));
     }
 
     pub(super) fn take_freed(&mut self) -> Vec<Locator> {
@@ -106,7 +117,7 @@ impl Database {
     /// What must not be allocated: what rows name, and what they name again if the last deletes are undone.
     pub(super) fn used(&self, segment: SegmentId, geometry: Geometry) -> Vec<Run> {
         let undone = self.undo.iter().filter_map(|(_, before)| before.as_ref());
-        let extents = self.rows.values().chain(undone).flat_map(|row| &row.locator.extents);
+        let extents = self.rows.values().chain(undone).flat_map(Row::extents);
         extents.filter(|extent| extent.segment == segment).map(|extent| extent.run(geometry).unwrap()).collect()
     }
 

@@ -133,7 +133,8 @@ impl Simulation {
             66..72 => self.make_durable()?,
             72..82 => self.begin_get(),
             82..92 => self.poll_get()?,
-            92..94 => self.settle()?,
+            92 => self.settle()?,
+            93 => self.lease_anew()?,
             94..96 => self.flip(),
             96 => self.fail_over()?,
             97 => {
@@ -165,8 +166,7 @@ impl Simulation {
             }
             writer.finish().await
         });
-        let locator = Locator { generation, extents: Vec::new() };
-        self.puts.push(Put { row: Row { key, locator, is_damaged: false }, future });
+        self.puts.push(Put { row: Row { key, generation, locators: Vec::new(), is_damaged: false }, future });
     }
 
     fn drive(&mut self) {
@@ -183,12 +183,19 @@ impl Simulation {
         let mut row = self.puts.swap_remove(number).row;
         match result {
             Ok(stored) => {
-                row.locator = stored.locator.clone();
+                row.locators.clone_from(&stored.locators);
                 self.database.remember(row.clone());
                 match self.random.random_range(0..10) {
                     0 => self.store.discard(&stored),
-                    1 => self.in_doubt.push((stored, row)),
+                    1 => {
+                        match mutation::is(Mutation::DiscardInDoubt) {
+                            true => self.store.discard(&stored),
+                            false => self.store.leave_in_doubt(&stored),
+                        }
+                        self.in_doubt.push((stored, row));
+                    }
                     _ => {
+                        self.fence(&stored, &mut row)?;
                         self.commit(row)?;
                         self.store.named(&stored);
                     }
@@ -201,6 +208,15 @@ impl Simulation {
             }
             Err(Error::Full { .. } | Error::ReadOnly(_)) => Ok(()),
             Err(other) => Err(format!("a put answered {other}")),
+        }
+    }
+
+    /// A segment that was leased anew during the put: the database refuses the epoch before, and the put names the new one.
+    fn fence(&self, stored: &Stored, row: &mut Row) -> Result<(), Violation> {
+        row.locators = self.store.renew(stored).map_err(|error| format!("a put was not renewed: {error}"))?.locators;
+        match row.locators.iter().all(|locator| locator.lease.epoch == self.lease_epoch) {
+            true => Ok(()),
+            false => Err("a put names the epoch before".into()),
         }
     }
 
@@ -218,7 +234,7 @@ impl Simulation {
 
     fn commit(&mut self, row: Row) -> Result<(), Violation> {
         let geometry = self.profile.geometry;
-        for extent in &row.locator.extents {
+        for extent in row.extents() {
             let run = extent.run(geometry).map_err(|error| format!("a put answered an extent: {error}"))?;
             let used = self.database.used(extent.segment, geometry);
             if used.iter().any(|other| run.range().start < other.range().end && other.range().start < run.range().end) {
@@ -236,9 +252,11 @@ impl Simulation {
         self.deleted(deleted);
     }
 
-    fn deleted(&mut self, deleted: Option<Locator>) {
-        if let Some(locator) = deleted.filter(|_| mutation::is(Mutation::FreeBeforeDurable)) {
-            let _ = self.store.free(&locator);
+    fn deleted(&mut self, deleted: Vec<Locator>) {
+        if mutation::is(Mutation::FreeBeforeDurable) {
+            for locator in deleted {
+                let _ = self.store.free(&locator);
+            }
         }
     }
 
@@ -266,13 +284,13 @@ impl Simulation {
         let must_succeed = self.chance(60);
         let row = if must_succeed { self.database.row(number) } else { self.database.past(number) };
         let Some(row) = row.cloned() else { return };
-        let bytes = row.locator.bytes();
+        let bytes = row.bytes();
         let (a, b) = match self.chance(50) {
             true => (0, bytes),
             false => (self.random.random_range(0..bytes), self.random.random_range(0..bytes)),
         };
         let (at, end) = (a.min(b), a.max(b));
-        if let Ok(reader) = self.store.read(&row.locator, at..end) {
+        if let Ok(reader) = self.store.read(&row.locators, at..end) {
             self.gets.push(Get::new(row, at..end, reader, must_succeed));
         }
     }
@@ -299,7 +317,7 @@ impl Simulation {
         let bit = self.random.random_range(0..8);
         self.files[volume as usize].flip((HEAD_BYTES + u64::from(block * geometry.block_bytes() + at)) as usize, bit);
         let is_hit = |row: &Row| {
-            let extents = row.locator.extents.iter().filter(|extent| extent.segment.volume.0 == volume);
+            let extents = row.extents().filter(|extent| extent.segment.volume.0 == volume);
             let mut runs = extents.map(|extent| {
                 let first = extent.segment.number * geometry.segment_blocks() + extent.block;
                 first..first + extent.run(geometry).unwrap().blocks
@@ -322,23 +340,33 @@ impl Simulation {
         // A restore hands out ids again.
         self.next_id -= self.random.random_range(0..=self.next_id - 1030);
         self.gets.iter_mut().for_each(|get| get.must_succeed = false);
-        // Commits in doubt: the epoch of the lease is another one, so they cannot be done any more.
-        for (stored, _) in std::mem::take(&mut self.in_doubt) {
-            self.store.discard(&stored);
-        }
+        // Commits in doubt: the epoch of the lease is another one, so they cannot be done any more. The lease frees their blocks.
+        self.in_doubt.clear();
         // What is being put would be refused by the epoch, too.
         self.puts.clear();
         self.lease()
     }
 
-    fn restart(&mut self) -> Result<(), Violation> {
-        self.puts.clear();
-        self.gets.clear();
+    /// The segments are leased anew while puts and gets go on.
+    fn lease_anew(&mut self) -> Result<(), Violation> {
+        self.end_doubts()?;
+        self.lease()
+    }
+
+    /// From now on no commit under the epoch before can be done: those in doubt were, or never will be.
+    fn end_doubts(&mut self) -> Result<(), Violation> {
         for (_, row) in std::mem::take(&mut self.in_doubt) {
             if self.chance(50) {
                 self.commit(row)?;
             }
         }
+        Ok(())
+    }
+
+    fn restart(&mut self) -> Result<(), Violation> {
+        self.puts.clear();
+        self.gets.clear();
+        self.end_doubts()?;
         self.store.crash();
         self.store = store(&self.clock);
         self.files.iter().for_each(|file| file.restart());
@@ -384,11 +412,11 @@ impl Simulation {
     fn read_all(&mut self) -> Result<(), Violation> {
         self.files.iter().for_each(|file| file.set_faults(Faults::default()));
         for row in self.database.rows() {
-            self.read_range(row, 0..row.locator.bytes(), true)?;
+            self.read_range(row, 0..row.bytes(), true)?;
         }
         for row in self.database.history() {
-            for begin in (0..row.locator.bytes()).step_by(UNIT_BYTES) {
-                self.read_range(row, begin..row.locator.bytes().min(begin + UNIT_BYTES as u64), false)?;
+            for begin in (0..row.bytes()).step_by(UNIT_BYTES) {
+                self.read_range(row, begin..row.bytes().min(begin + UNIT_BYTES as u64), false)?;
             }
         }
         self.files.iter().for_each(|file| file.set_faults(self.profile.faults));
@@ -396,7 +424,7 @@ impl Simulation {
     }
 
     fn read_range(&self, row: &Row, range: Range<u64>, must_succeed: bool) -> Result<(), Violation> {
-        let reader = self.store.read(&row.locator, range.clone()).map_err(|error| error.to_string())?;
+        let reader = self.store.read(&row.locators, range.clone()).map_err(|error| error.to_string())?;
         let mut get = Get::new(row.clone(), range, reader, must_succeed);
         while !get.next()? {}
         Ok(())
@@ -449,19 +477,18 @@ impl Get {
         match read {
             Ok(Some(piece)) => {
                 let to = self.at + piece.len();
-                let Row { key, locator, .. } = &self.row;
-                let bytes = || content(*key, locator.generation, locator.bytes() as usize);
+                let bytes = || content(self.row.key, self.row.generation, self.row.bytes() as usize);
                 if self.expected.get_or_insert_with(bytes).get(self.at..to) != Some(&piece) {
-                    return Err(format!("{} returned other bytes at {}", self.row.locator, self.at));
+                    return Err(format!("{:?} returned other bytes at {}", self.row.locators, self.at));
                 }
                 self.at = to;
                 Ok(false)
             }
             Ok(None) if self.at == self.end => Ok(true),
-            Ok(None) => Err(format!("{} ended at {} of {}", self.row.locator, self.at, self.end)),
+            Ok(None) => Err(format!("{:?} ended at {} of {}", self.row.locators, self.at, self.end)),
             Err(Error::Io(_)) => Ok(true),
             Err(_) if self.row.is_damaged || !self.must_succeed => Ok(true),
-            Err(error) => Err(format!("{} is lost: {error}", self.row.locator)),
+            Err(error) => Err(format!("{:?} is lost: {error}", self.row.locators)),
         }
     }
 }

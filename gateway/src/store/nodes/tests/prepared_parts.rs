@@ -65,7 +65,7 @@ async fn citus_lookups_wait_for_prepared_parts() {
     let nodes = sessions().await;
     let store = Store::new(&config(), mantle_tls::PostgresConnector::load(None).expect("no files"), APPLICATION, WAITS)
         .expect("a store");
-    let (ns, _) = store.allocate_ids("citus-test", 1000).await.expect("ids");
+    let ns = store.allocate_ids("citus-test", 1000).await.expect("ids").first;
     let name = format!("prepared-{ns}");
     let create = "SELECT code FROM mantle.create_namespace(0, $1, $2, 0, 0, 493, gen_random_uuid(), 0)";
     nodes[0].execute(create, &[&name, &ns]).await.expect("a namespace");

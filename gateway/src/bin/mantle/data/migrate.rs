@@ -1,0 +1,116 @@
+//! `mantle data migrate`: asks a gateway to move bytes into its volume, and watches.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::{Context, Result};
+use reqwest::{Client, Method};
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use crate::{
+    exit::{Exit, failure},
+    output::Output,
+};
+
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(500);
+const RUNNING: &str = "running";
+const DONE: &str = "done";
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// The gateway: http://HOST:PORT or https://HOST:PORT
+    #[arg(long, env = "MANTLE_GATEWAY", value_name = "URL")]
+    gateway: String,
+    /// A file with the token of uid 0
+    #[arg(long, env = "MANTLE_TOKEN_FILE", value_name = "FILE")]
+    token_file: PathBuf,
+    /// Only the objects of this namespace
+    #[arg(long)]
+    namespace: Option<String>,
+    /// Certificates of the authority that signs the gateway's certificate, in PEM
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+}
+
+/// The answer of `mantle data migrate --json`.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Migration {
+    /// `done` or `failed`.
+    state: String,
+    /// Objects whose bytes were moved.
+    objects: u64,
+    /// Their bytes.
+    bytes: u64,
+    /// Objects that stay where they are: those that were uploaded in parts.
+    left: u64,
+    /// Objects whose bytes are gone or do not match their etag; the gateway's log names them.
+    failed: u64,
+    /// Why it ended early.
+    error: Option<String>,
+}
+
+/// What the gateway says of a refusal.
+#[derive(Deserialize)]
+struct Problem {
+    detail: String,
+}
+
+pub async fn run(options: Options, output: Output) -> Result<Exit> {
+    let client = client(&options)?;
+    let mut migration = ask(&client, &options, Method::POST).await?;
+    let mut shown = None;
+    while migration.state == RUNNING {
+        if shown != Some(migration.objects) {
+            eprintln!("{} objects, {} bytes", migration.objects, migration.bytes);
+            shown = Some(migration.objects);
+        }
+        tokio::time::sleep(LOOK).await;
+        migration = ask(&client, &options, Method::GET).await?;
+    }
+    let Migration { objects, bytes, left, failed, error, .. } = &migration;
+    output.text(format_args!("{objects} objects with {bytes} bytes were moved, {left} stay, {failed} failed\n"));
+    if let Some(error) = error {
+        output.text(format_args!("{error}\n"));
+    }
+    output.answer(&migration);
+    Ok(if migration.state == DONE && migration.failed == 0 { Exit::Fine } else { Exit::Fault })
+}
+
+fn client(options: &Options) -> Result<Client> {
+    // Another part of the program may have chosen it already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut builder = Client::builder();
+    if let Some(ca) = &options.ca {
+        let named = || format!("--ca {}", ca.display());
+        let pem = std::fs::read(ca).with_context(named)?;
+        builder = builder.tls_certs_only(reqwest::Certificate::from_pem_bundle(&pem).with_context(named)?);
+    }
+    Ok(builder.build()?)
+}
+
+async fn ask(client: &Client, options: &Options, method: Method) -> Result<Migration> {
+    let named = || format!("--token-file {}", options.token_file.display());
+    let token = std::fs::read_to_string(&options.token_file).with_context(named)?;
+    let text = format!("{}/v1/migration", options.gateway.trim_end_matches('/'));
+    let mut url = Url::parse(&text).map_err(|error| failure(Exit::Usage, format!("--gateway {text}: {error}")))?;
+    if let Some(namespace) = options.namespace.as_ref().filter(|_| method == Method::POST) {
+        url.query_pairs_mut().append_pair("namespace", namespace);
+    }
+    let answer = client.request(method, url.clone()).bearer_auth(token.trim()).send().await;
+    let answer = answer.map_err(|error| failure(Exit::Away, format!("{url}: {error}")))?;
+    let status = answer.status();
+    if !status.is_success() {
+        let text = answer.text().await.unwrap_or_default();
+        let detail = serde_json::from_str::<Problem>(&text).map_or(text, |problem| problem.detail);
+        let exit = match status.as_u16() {
+            401 | 403 => Exit::Permission,
+            503 => Exit::Away,
+            400..500 => Exit::Usage,
+            _ => Exit::Other,
+        };
+        return Err(failure(exit, format!("{url} answers {status}: {detail}")));
+    }
+    answer.json().await.with_context(|| format!("{url} answers something else than a migration"))
+}

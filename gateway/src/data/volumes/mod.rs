@@ -1,0 +1,239 @@
+//! Bytes in this gateway's volume, and reads of the volumes of others. What needs the metadata database (mounting, leases of
+//! segments, deleted extents) is done by `ops/volumes`, which is told here what is wanted.
+//!
+//! - `claim`: blocks that are reserved until it is known what became of them
+//! - `read`: reads that are checked
+//! - `report`: metrics of the volume
+//! - `write`: a client's bytes
+
+mod claim;
+mod read;
+mod report;
+mod write;
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use mantle_types::{Error, ErrorCode, Result};
+use mantle_volumes::{
+    Lease, Level, MountError, Options, RealFile, Space, Store, Volume, VolumeId, Watermarks, file_of,
+};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use uuid::Uuid;
+
+pub(super) use self::{claim::Claim, write::pieces};
+use crate::config;
+
+/// From so much on puts wait for more room, in percent.
+const CROWDED_PERCENT: u8 = 97;
+
+/// This gateway's volume, and those of others that it reads. A clone is the same volumes.
+#[derive(Clone)]
+pub struct Volumes(Arc<Inner>);
+
+struct Inner {
+    settings: config::Volumes,
+    store: Store,
+    cluster: OnceLock<Uuid>,
+    /// This gateway's own volume, while it is mounted.
+    own: Mutex<Option<VolumeId>>,
+    /// Volumes of others that are open, or of this gateway before it is mounted.
+    views: Mutex<BTreeSet<VolumeId>>,
+    /// Whether more room may come: who finds none may wait.
+    can_grow: AtomicBool,
+    /// Bytes that puts are about to write.
+    coming: AtomicU64,
+    /// One more with each change of the leases or of the room.
+    changed: watch::Sender<u64>,
+    wanted: Notify,
+    /// Leases whose epoch PostgreSQL has refused.
+    refused: Mutex<BTreeSet<Lease>>,
+    /// Why the volume is not mounted.
+    problem: Mutex<Option<String>>,
+}
+
+/// Whether a locator names bytes of a volume.
+pub(super) fn is_ours(locator: &str) -> bool {
+    locator.starts_with(mantle_volumes::PREFIX)
+}
+
+fn unavailable(detail: impl Into<String>) -> Error {
+    Error::new(ErrorCode::BytesUnavailable, detail)
+}
+
+impl Volumes {
+    /// Nothing is mounted yet.
+    pub(super) fn new(settings: &config::Volumes) -> Self {
+        let options = Options {
+            // The database keeps what is freed for so long.
+            reuse_delay: Duration::ZERO,
+            pin_max: Duration::from_millis(settings.read_ms_max),
+        };
+        Self(Arc::new(Inner {
+            settings: settings.clone(),
+            store: Store::new(options),
+            cluster: OnceLock::new(),
+            own: Mutex::default(),
+            views: Mutex::default(),
+            can_grow: AtomicBool::new(true),
+            coming: AtomicU64::new(0),
+            changed: watch::Sender::default(),
+            wanted: Notify::new(),
+            refused: Mutex::default(),
+            problem: Mutex::new(Some("it was not tried yet".into())),
+        }))
+    }
+
+    pub fn settings(&self) -> &config::Volumes {
+        &self.0.settings
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    /// The cluster whose volumes may be read.
+    pub fn set_cluster(&self, cluster: Uuid) {
+        // The same each time.
+        let _ = self.0.cluster.set(cluster);
+    }
+
+    /// Takes this gateway's volume into use.
+    ///
+    /// # Errors
+    /// As of [`Store::add`].
+    pub async fn mounted(&self, volume: Volume) -> mantle_volumes::Result<()> {
+        let id = volume.id();
+        let was_viewed = self.0.views.lock().remove(&id);
+        if was_viewed {
+            self.0.store.remove(id).await?;
+        }
+        self.0.store.add(volume)?;
+        *self.0.own.lock() = Some(id);
+        *self.0.problem.lock() = None;
+        Ok(())
+    }
+
+    /// This gateway's volume.
+    ///
+    /// # Errors
+    /// `BytesUnavailable` while it is not mounted.
+    pub fn own(&self) -> Result<VolumeId> {
+        self.0.own.lock().ok_or_else(|| {
+            let why = self.0.problem.lock().clone().unwrap_or_default();
+            unavailable(format!("this gateway's volume is not mounted: {why}"))
+        })
+    }
+
+    /// Ends the use of this gateway's volume.
+    pub async fn unmounted(&self, why: String) {
+        let own = self.0.own.lock().take();
+        *self.0.problem.lock() = Some(why);
+        if let Some(own) = own {
+            // It was mounted.
+            let _ = self.0.store.remove(own).await;
+        }
+        self.has_changed();
+    }
+
+    /// What keeps it from being mounted; `true` if that is news.
+    pub fn is_not_mounted(&self, why: &str) -> bool {
+        let before = self.0.problem.lock().replace(why.to_owned());
+        before.as_deref() != Some(why)
+    }
+
+    /// Tells those who wait for other leases, or for room.
+    pub fn has_changed(&self) {
+        self.0.changed.send_modify(|count| *count += 1);
+    }
+
+    /// Whether more room may come.
+    pub fn set_can_grow(&self, can_grow: bool) {
+        self.0.can_grow.store(can_grow, Ordering::Release);
+    }
+
+    fn can_grow(&self) -> bool {
+        self.0.can_grow.load(Ordering::Acquire)
+    }
+
+    /// Asks the keeper of the volume to look after it now.
+    pub fn want(&self) {
+        self.0.wanted.notify_one();
+    }
+
+    /// PostgreSQL has refused the epoch of this lease.
+    fn refuse(&self, lease: Lease) {
+        self.0.refused.lock().insert(lease);
+        self.want();
+    }
+
+    /// Whether PostgreSQL has refused an epoch since the last call that is still the segment's.
+    pub fn take_refused(&self) -> bool {
+        let refused = std::mem::take(&mut *self.0.refused.lock());
+        refused.iter().any(|lease| self.0.store.epoch(lease.segment).is_ok_and(|epoch| epoch == Some(lease.epoch)))
+    }
+
+    /// Waits until somebody wants something of the keeper.
+    pub async fn wanted(&self) {
+        self.0.wanted.notified().await;
+    }
+
+    /// The room of the mounted volume.
+    pub fn space(&self) -> Option<Space> {
+        let own = (*self.0.own.lock())?;
+        self.0.store.space(own).ok()
+    }
+
+    /// As [`Self::space`], as if what puts are about to write were there already.
+    pub fn space_wanted(&self) -> Option<Space> {
+        let space = self.space()?;
+        Some(Space { used: space.used + self.0.coming.load(Ordering::Acquire), ..space })
+    }
+
+    /// Whether a put had better wait: the volume can grow, or segments are leased anew in a moment.
+    fn is_crowded(&self) -> bool {
+        let Some(space) = self.space_wanted() else { return false };
+        let open = Space { used: space.used + space.paused, ..space };
+        let is_more_to_come = self.can_grow() || space.paused > 0;
+        is_more_to_come && open.level(Watermarks { more: CROWDED_PERCENT, warn: 100 }) > Level::Enough
+    }
+
+    /// Makes a volume readable that another gateway has mounted.
+    ///
+    /// # Errors
+    /// `BytesUnavailable` if it is in none of the folders, or cannot be read.
+    async fn view(&self, volume: VolumeId) -> Result<()> {
+        let Some(cluster) = self.0.cluster.get().copied() else {
+            return Err(unavailable("the database has not said yet which cluster this is"));
+        };
+        let config::Volumes { folder, read_folders, .. } = &self.0.settings;
+        let paths: Vec<_> = read_folders.iter().chain([folder]).map(|folder| file_of(folder, volume)).collect();
+        let opened = tokio::task::spawn_blocking(move || {
+            let path = paths.into_iter().find(|path| path.exists()).ok_or(None::<MountError>)?;
+            let file = RealFile::open_to_read(&path).map_err(Some)?;
+            Volume::view(Arc::new(file), cluster, volume).map_err(Some)
+        });
+        let opened = opened.await.map_err(|panic| unavailable(panic.to_string()))?;
+        let opened = opened.map_err(|cause| {
+            let why = cause.map_or_else(|| "it is in none of the folders".into(), |cause| cause.to_string());
+            tracing::error!(%volume, why, "a volume cannot be read");
+            unavailable(format!("volume {volume} cannot be read here"))
+        })?;
+        let mut views = self.0.views.lock();
+        // Somebody else may have been quicker.
+        if self.0.store.add(opened).is_ok() {
+            views.insert(volume);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

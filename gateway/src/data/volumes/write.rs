@@ -1,0 +1,139 @@
+//! Writes a client's bytes. A piece of them is in memory at a time.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use bytes::Bytes;
+use futures::Stream;
+use mantle_types::{Error, ErrorCode};
+use mantle_volumes::{Generation, NewBytes, Writer};
+use tokio::time::{Instant, timeout_at};
+
+use super::{
+    super::{Stored, StoredPiece, UploadError, Written, body::Body, failure},
+    Claim, Volumes, unavailable,
+};
+
+/// Larger objects are written in pieces of this size.
+const PIECE_BYTES: usize = 1 << 20;
+/// How long a put waits for more room.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(20);
+
+impl Volumes {
+    /// Stores a client's bytes. On an error none remain. `generation`: one that nothing else has, or ever had.
+    pub(in crate::data) async fn put<S, E>(
+        &self,
+        generation: Generation,
+        body: &mut Body<S>,
+    ) -> Result<Stored, UploadError>
+    where
+        S: Stream<Item = Result<Bytes, E>> + Unpin,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.own()?;
+        let first = body.piece(PIECE_BYTES).await?;
+        let is_all = first.len() < PIECE_BYTES;
+        if first.is_empty() {
+            return Ok(Stored::empty(body.check()?));
+        }
+        // What does not match its digest is not written, if it is small.
+        let checked = if is_all { Some(body.check()?) } else { None };
+        let size = is_all.then_some(first.len() as u64);
+        let mut writer = self.store().writer(NewBytes { generation, object: generation.id, size });
+        let (mut piece, mut written) = (first, Written::now());
+        let mut gathered = None;
+        while !piece.is_empty() {
+            let length = piece.len();
+            let coming = self.room_for(length as u64).await;
+            written = Written::now();
+            writer.write(piece).await.map_err(|cause| self.failed(cause))?;
+            // A short piece is the last one, and is written at the end.
+            gathered = (length < PIECE_BYTES).then_some(coming);
+            piece = if is_all { Bytes::new() } else { body.piece(PIECE_BYTES).await? };
+        }
+        let checksums = match checked {
+            Some(checksums) => checksums,
+            None => body.check()?,
+        };
+        let claim = self.finish(writer).await?;
+        drop(gathered);
+        let size = body.size();
+        Ok(Stored { pieces: pieces(&claim), size, checksums, written, claim: Some(claim) })
+    }
+
+    async fn finish(&self, writer: Writer) -> Result<Claim, Error> {
+        let stored = writer.finish().await.map_err(|cause| self.failed(cause))?;
+        Ok(Claim::new(self.clone(), stored))
+    }
+
+    /// What a put is answered instead of success.
+    fn failed(&self, cause: mantle_volumes::Error) -> Error {
+        // It was given up meanwhile: another gateway has it.
+        if let Err(gone) = self.own() {
+            tracing::info!(%cause, "a put found its volume given up");
+            return gone;
+        }
+        match cause {
+            mantle_volumes::Error::Full { .. } => {
+                tracing::warn!(%cause, "the volume is full");
+                ErrorCode::StorageFull.into()
+            }
+            mantle_volumes::Error::ReadOnly(volume) => {
+                unavailable(format!("volume {volume} is read-only since a flush failed"))
+            }
+            mantle_volumes::Error::Io(cause) => failure::failed(&*cause),
+            cause => {
+                tracing::error!(%cause, "the volume failed");
+                ErrorCode::Internal.into()
+            }
+        }
+    }
+
+    /// While the volume grows, or its segments are leased anew, it is better to wait than to be refused, or to write into the last
+    /// holes.
+    async fn room_for(&self, bytes: u64) -> Coming<'_> {
+        let coming = Coming::new(self, bytes);
+        if !self.is_crowded() {
+            return coming;
+        }
+        let deadline = Instant::now() + ROOM_WAIT_MAX;
+        let mut changes = self.0.changed.subscribe();
+        while self.is_crowded() {
+            self.want();
+            if !matches!(timeout_at(deadline, changes.changed()).await, Ok(Ok(()))) {
+                break;
+            }
+        }
+        coming
+    }
+}
+
+/// Bytes of a put that are counted as used. While they are written they are counted twice.
+struct Coming<'a> {
+    volumes: &'a Volumes,
+    bytes: u64,
+}
+
+impl<'a> Coming<'a> {
+    fn new(volumes: &'a Volumes, bytes: u64) -> Self {
+        volumes.0.coming.fetch_add(bytes, Ordering::AcqRel);
+        Self { volumes, bytes }
+    }
+}
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        let inner = &self.volumes.0;
+        inner.coming.fetch_sub(self.bytes, Ordering::AcqRel);
+        // Somebody waits, perhaps for this.
+        if inner.changed.receiver_count() > 0 {
+            self.volumes.has_changed();
+        }
+    }
+}
+
+/// As metadata keeps them.
+pub(in crate::data) fn pieces(claim: &Claim) -> Vec<StoredPiece> {
+    let piece =
+        |locator: &mantle_volumes::Locator| StoredPiece { locator: locator.to_string(), length: locator.bytes() };
+    claim.locators().iter().map(piece).collect()
+}

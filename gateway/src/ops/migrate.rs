@@ -1,0 +1,209 @@
+//! Moves the bytes of objects from the other stores into this gateway's volume, while everything goes on. An object's bytes are read
+//! and compared with its etag, stored, and then its row gets the new locator, unless it was changed meanwhile. The old bytes go as
+//! replaced ones do. A run that ends in the middle loses nothing: the next one passes over what is moved already.
+//!
+//! An object that was uploaded in parts stays as it is: its manifest says what its parts were.
+
+use std::sync::Arc;
+
+use chrono::Utc;
+use futures::{StreamExt, stream};
+use mantle_types::{Error, ErrorCode, NamespaceId, PartitionId, Result};
+
+use super::object_bytes::RENEWALS_MAX;
+use crate::{
+    app::{Call, Gateway},
+    data::{Content, Expected, Mark, Stored, UploadError},
+    disconnect::run_detached,
+    migration::{Migration, MigrationState},
+    store::{Entry, Listed, Namespace, Replacement, UploadId, no_namespace},
+};
+
+/// Most entries of a page.
+const PAGE_ENTRIES: usize = 500;
+/// Objects that are moved at a time.
+const OBJECTS_AT_ONCE: usize = 4;
+
+/// What became of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Moved,
+    /// It is where it belongs, or has no bytes, or was changed meanwhile: a put has stored its bytes in the volume.
+    Passed,
+    Left,
+    Failed,
+}
+
+/// An error unless the caller administrates the service.
+fn check_administrator(call: &Call) -> Result<()> {
+    match call.caller.uid {
+        0 => Ok(()),
+        _ => Err(Error::new(ErrorCode::AccessDenied, "only uid 0 may move the bytes of all objects")),
+    }
+}
+
+impl Gateway {
+    /// How far the migration is.
+    pub fn migration(&self, call: &Call) -> Result<Migration> {
+        check_administrator(call)?;
+        Ok(self.migrations.now())
+    }
+
+    /// Begins a migration of one namespace or all, unless one runs.
+    pub async fn begin_migration(self: &Arc<Self>, call: &Call, namespace: Option<&str>) -> Result<Migration> {
+        check_administrator(call)?;
+        if !self.data.puts_into_volume() {
+            return Err(Error::new(ErrorCode::InvalidArgument, "the store of new bytes is no volume (`new_bytes`)"));
+        }
+        self.data.is_ready()?;
+        let mut namespaces = self.store.list_namespaces().await?;
+        if let Some(name) = namespace {
+            namespaces.retain(|namespace| namespace.name == name);
+            if namespaces.is_empty() {
+                return Err(no_namespace(name));
+            }
+        }
+        if self.migrations.begin() {
+            let gateway = self.clone();
+            tokio::spawn(async move {
+                let ended = gateway.migrate(namespaces).await;
+                gateway.migrations.note(|migration| {
+                    migration.finished = Some(Utc::now());
+                    migration.state = if ended.is_ok() { MigrationState::Done } else { MigrationState::Failed };
+                    migration.error = ended.err().map(|error| error.to_string());
+                });
+                tracing::info!(migration = ?gateway.migrations.now(), "the migration of bytes has ended");
+            });
+        }
+        Ok(self.migrations.now())
+    }
+
+    async fn migrate(self: &Arc<Self>, namespaces: Vec<Namespace>) -> Result<()> {
+        for namespace in namespaces {
+            let root = PartitionId::from(namespace.ns.as_i64());
+            let mut directories = vec![root];
+            while let Some(directory) = directories.pop() {
+                self.migrate_directory(namespace.ns, directory, &mut directories).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn migrate_directory(
+        self: &Arc<Self>,
+        ns: NamespaceId,
+        pid: PartitionId,
+        directories: &mut Vec<PartitionId>,
+    ) -> Result<()> {
+        let mut after: Option<String> = None;
+        loop {
+            let page = self.store.list(Listed::Children, ns, pid, after.as_deref(), "", PAGE_ENTRIES).await?;
+            after = page.last().map(|last| last.name.clone());
+            let is_last = page.len() < PAGE_ENTRIES;
+            let (below, objects): (Vec<Entry>, Vec<Entry>) = page.into_iter().partition(Entry::is_directory);
+            directories.extend(below.iter().map(|directory| PartitionId::from(directory.id.as_i64())));
+            let moves = stream::iter(objects).map(|object| self.clone().migrate_object(pid, object));
+            let mut fates = moves.buffer_unordered(OBJECTS_AT_ONCE);
+            while let Some(fate) = fates.next().await {
+                let (fate, bytes) = fate?;
+                self.migrations.note(|migration| match fate {
+                    Fate::Moved => {
+                        (migration.objects, migration.bytes) = (migration.objects + 1, migration.bytes + bytes)
+                    }
+                    Fate::Passed => {}
+                    Fate::Left => migration.left += 1,
+                    Fate::Failed => migration.failed += 1,
+                });
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Moves the bytes of an object; returns how many it has. An error of the object alone is a fate.
+    async fn migrate_object(self: Arc<Self>, pid: PartitionId, object: Entry) -> Result<(Fate, u64)> {
+        let bytes = object.size;
+        let Some(locator) = object.locator.clone() else { return Ok((Fate::Passed, bytes)) };
+        if self.data.is_in_volume(&locator) {
+            return Ok((Fate::Passed, bytes));
+        }
+        if UploadId::of_manifest(&locator).is_some() {
+            return Ok((Fate::Left, bytes));
+        }
+        let name = object.name.clone();
+        // A row that is sent may be changed, so this is not given up in the middle.
+        let fate = run_detached(async move { self.move_bytes(pid, &object, &locator).await }).await;
+        match fate {
+            Ok(fate) => Ok((fate, bytes)),
+            Err(error) if matches!(error.code(), ErrorCode::StorageFull | ErrorCode::DatabaseUnavailable) => Err(error),
+            Err(error) => {
+                tracing::error!(%error, directory = pid.as_i64(), name, "the bytes of an object could not be moved");
+                Ok((Fate::Failed, bytes))
+            }
+        }
+    }
+
+    async fn move_bytes(&self, pid: PartitionId, object: &Entry, old: &str) -> Result<Fate> {
+        let Some(mut stored) = self.copy_into_volume(object, old).await? else { return Ok(Fate::Failed) };
+        if stored.pieces.len() > 1 {
+            self.data.discard(stored).await;
+            return Ok(Fate::Left);
+        }
+        for _ in 0..RENEWALS_MAX {
+            let Some(new) = stored.pieces.first().map(|piece| piece.locator.clone()) else { break };
+            stored.sent();
+            let replacement = Replacement { pid, name: &object.name, id: object.id, old, new: &new };
+            match self.store.replace_locator(replacement).await {
+                Ok(unused) => {
+                    self.data.named(stored);
+                    if let Some(unused) = unused {
+                        self.data.delete(&unused).await;
+                    }
+                    return Ok(Fate::Moved);
+                }
+                Err(error) if error.code() == ErrorCode::StaleSegment => stored.renew().await?,
+                Err(error) if error.code() == ErrorCode::SourceChanged => {
+                    self.data.discard(stored).await;
+                    return Ok(Fate::Passed);
+                }
+                Err(error) => {
+                    if error.code() != ErrorCode::UnknownOutcome {
+                        self.data.discard(stored).await;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Err(ErrorCode::StaleSegment.into())
+    }
+
+    /// The bytes in the volume; `None` if they are not what the etag says, or gone.
+    async fn copy_into_volume(&self, object: &Entry, old: &str) -> Result<Option<Stored>> {
+        let content = match object.size {
+            0 => Some(Content::empty()),
+            size => self.data.get(old, 0..size).await?,
+        };
+        let Some(content) = content else {
+            tracing::error!(locator = old, "the bytes of an object are gone");
+            return Ok(None);
+        };
+        let generation = Some(self.ids.next_generation().await?);
+        let mark = Mark { cluster: self.mark().await?, generation };
+        let put = self.data.put(mark, content.into_stream(), u64::MAX, Expected::default()).await;
+        let stored = put.map_err(|error| match error {
+            UploadError::Store(error) => error,
+            error => {
+                tracing::error!(?error, locator = old, "the bytes of an object cannot be read");
+                ErrorCode::Internal.into()
+            }
+        })?;
+        let is_right = stored.size == object.size && object.etag.as_ref() == Some(&stored.checksums.md5);
+        if !is_right {
+            tracing::error!(locator = old, etag = object.etag, "the bytes of an object do not match its etag");
+            self.data.discard(stored).await;
+            return Ok(None);
+        }
+        Ok(Some(stored))
+    }
+}

@@ -1,0 +1,191 @@
+//! Keeps this gateway's volume: mounts it, leases its segments from PostgreSQL, makes the blocks of deleted objects free, and lets
+//! it grow. All of it happens ahead of the puts, which need no round trip for it.
+//!
+//! - `mount`: finds or makes the volume
+//! - `segments`: leases of segments
+//! - `named`: which of their blocks rows name
+//! - `room`: more segments before they are needed
+//! - `freed`: deletes that are durable
+
+mod freed;
+mod mount;
+mod named;
+mod room;
+mod segments;
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use mantle_types::{Error, ErrorCode};
+use mantle_volumes::Lease;
+use uuid::Uuid;
+
+use super::object_bytes::BYTES_CORRUPT;
+use crate::{
+    app::Gateway,
+    data::volumes::Volumes,
+    store::{Mount, Store},
+};
+
+/// How often PostgreSQL is asked for deletes. With a reuse delay of 0 their blocks are used again within a second.
+const INTERVAL: Duration = Duration::from_millis(250);
+/// The pause after a failure.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Keeps the volume for ever, if there is one.
+pub async fn run(gateway: Arc<Gateway>) {
+    let Some(volumes) = gateway.data.volumes().cloned() else { return };
+    volumes.report();
+    // Prometheus sees the series from the start.
+    for name in [freed::FREES_REFUSED, segments::SEGMENTS_REFUSED, BYTES_CORRUPT] {
+        metrics::counter!(name).absolute(0);
+    }
+    let owner = Uuid::new_v4();
+    loop {
+        match mount::mount(&gateway, &volumes, owner).await {
+            Ok(mount) => {
+                tracing::info!(volume = %mount.volume, epoch = mount.epoch, "the volume is mounted");
+                let why = Keeper::new(&gateway, &volumes, mount).keep().await;
+                tracing::error!(why, "the volume is not used any more");
+                volumes.unmounted(why).await;
+            }
+            Err(why) => {
+                if volumes.is_not_mounted(&why) {
+                    tracing::warn!(why, "the volume is not mounted");
+                }
+            }
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// The work for a mounted volume.
+struct Keeper<'a> {
+    store: &'a Store,
+    volumes: &'a Volumes,
+    mount: Mount,
+    /// PostgreSQL's, under which the segments were taken over; `None` if they have to be taken over.
+    lineage: Option<String>,
+    /// What names each node of PostgreSQL.
+    nodes: Vec<i64>,
+    /// Leases that were taken over, and not read yet. Nothing is allocated from their segments.
+    pending: Vec<Lease>,
+    /// Leases of segments without bytes, by the nodes that have not admitted them.
+    away: HashMap<i64, Vec<Lease>>,
+    /// For the next call, of each node.
+    horizons: HashMap<i64, String>,
+    /// When there was first a put in doubt.
+    doubts_since: Option<Instant>,
+    swept: Instant,
+    sweep_interval: Duration,
+    /// When the volume could not grow.
+    stuck: Option<Instant>,
+    problem: Option<String>,
+}
+
+/// Why a round ended early.
+enum Trouble {
+    /// It may be over next time.
+    Passing(Error),
+    /// The volume was mounted again, or PostgreSQL does not know it.
+    Superseded(Error),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Passing(error)
+    }
+}
+
+impl<'a> Keeper<'a> {
+    fn new(gateway: &'a Gateway, volumes: &'a Volumes, mount: Mount) -> Self {
+        Self {
+            store: &gateway.store,
+            volumes,
+            mount,
+            lineage: None,
+            nodes: Vec::new(),
+            pending: Vec::new(),
+            away: HashMap::new(),
+            horizons: HashMap::new(),
+            doubts_since: None,
+            swept: Instant::now(),
+            sweep_interval: Duration::from_millis(gateway.limits.sweep_interval_ms),
+            stuck: None,
+            problem: None,
+        }
+    }
+
+    /// Returns why it ended.
+    async fn keep(mut self) -> String {
+        loop {
+            let pause = match self.round().await {
+                Ok(()) => {
+                    if self.problem.take().is_some() {
+                        tracing::info!("the volume is looked after again");
+                    }
+                    INTERVAL
+                }
+                Err(Trouble::Superseded(error)) => return error.to_string(),
+                Err(Trouble::Passing(error)) => {
+                    if matches!(
+                        error.code(),
+                        ErrorCode::StaleSegment | ErrorCode::VolumeSuperseded | ErrorCode::UnknownOutcome
+                    ) {
+                        // PostgreSQL was promoted or restored since, or another gateway has the volume; or segments were leased, or
+                        // deletes taken, of which the answer was lost.
+                        self.lineage = None;
+                    }
+                    self.note(&error);
+                    RETRY
+                }
+            };
+            self.volumes.report();
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.volumes.wanted(), if self.problem.is_none() => {}
+            }
+        }
+    }
+
+    fn note(&mut self, error: &Error) {
+        let text = error.to_string();
+        if self.problem.as_ref() != Some(&text) {
+            tracing::warn!(%error, "the volume cannot be looked after; trying again");
+            self.problem = Some(text);
+        }
+    }
+
+    async fn round(&mut self) -> Result<(), Trouble> {
+        let lineage = self.store.lineage().await?;
+        // While leases are pending their segments have the epochs before.
+        let is_refused = self.volumes.take_refused() && self.pending.is_empty();
+        if self.lineage.as_ref() != Some(&lineage) || is_refused {
+            self.lineage = None;
+            // The same mount, once more: it is refused if another one has come.
+            self.store.mount_volume(&self.mount).await.map_err(|error| match error.code() {
+                ErrorCode::VolumeSuperseded | ErrorCode::NoSuchVolume => Trouble::Superseded(error),
+                _ => Trouble::Passing(error),
+            })?;
+            self.take_all_over().await?;
+            self.lineage = Some(lineage);
+        }
+        let taken = self.take_pending_into_use().await;
+        self.make_room().await?;
+        taken?;
+        self.admit_at_returned().await?;
+        self.take_freed().await?;
+        self.settle_doubts().await?;
+        self.sweep().await?;
+        Ok(())
+    }
+}
+
+/// A fault of the volume itself.
+fn broken(cause: &mantle_volumes::Error) -> Error {
+    tracing::error!(%cause, "the volume failed");
+    ErrorCode::Internal.into()
+}

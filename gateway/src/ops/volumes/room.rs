@@ -1,0 +1,90 @@
+//! More segments before they are needed: those that nobody has, then the volume grows.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use mantle_types::{ErrorCode, Result};
+use mantle_volumes::{Level, MountError, Volume, Watermarks};
+use tokio::task::spawn_blocking;
+
+use super::{Keeper, broken};
+
+/// After so long it is tried again whether the volume can grow.
+const STUCK: Duration = Duration::from_secs(60);
+
+impl Keeper<'_> {
+    /// Leases more segments if the leased ones are nearly full.
+    pub(super) async fn make_room(&mut self) -> Result<()> {
+        let volume = self.volumes.store().volume(self.mount.volume).map_err(|cause| broken(&cause))?;
+        if volume.is_read_only() {
+            self.volumes.set_can_grow(false);
+            return Ok(());
+        }
+        if !self.pending.is_empty() {
+            // A node of PostgreSQL is away. Segments without bytes may be used meanwhile.
+            if !self.has_open_segments()? {
+                let leased = self.store.lease_segments(&self.mount, 1, true).await?;
+                self.take_new_into_use(&leased).await?;
+            }
+            return Ok(());
+        }
+        let marks = Watermarks { more: self.volumes.settings().grow_percent, warn: 100 };
+        loop {
+            let Some(space) = self.volumes.space_wanted() else { return Ok(()) };
+            if space.level(marks) == Level::Enough {
+                self.volumes.set_can_grow(true);
+                return Ok(());
+            }
+            let count = self.volumes.settings().growth_segments;
+            let leased = self.store.lease_segments(&self.mount, count, false).await?;
+            if !leased.is_empty() {
+                self.take_new_into_use(&leased).await?;
+            } else if !self.grow(&volume).await? {
+                self.volumes.set_can_grow(false);
+                self.volumes.has_changed();
+                return Ok(());
+            }
+        }
+    }
+
+    /// `false` if the volume cannot grow now.
+    async fn grow(&mut self, volume: &Arc<Volume>) -> Result<bool> {
+        if self.stuck.is_some_and(|stuck| stuck.elapsed() < STUCK) {
+            return Ok(false);
+        }
+        let settings = self.volumes.settings();
+        let most = match settings.bytes_max {
+            0 => u32::MAX,
+            bytes => u32::try_from(bytes / volume.geometry().segment_bytes()).unwrap_or(u32::MAX),
+        };
+        let more = settings.growth_segments.min(most.saturating_sub(volume.segments()));
+        if more == 0 {
+            return Ok(false);
+        }
+        let growing = volume.clone();
+        match spawn_blocking(move || growing.grow(more)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(MountError::Io(cause))) if cause.kind() == std::io::ErrorKind::StorageFull => {
+                tracing::warn!(%cause, "the file system has no room for a larger volume");
+                self.stuck = Some(Instant::now());
+                return Ok(false);
+            }
+            Ok(Err(cause)) => {
+                tracing::error!(%cause, "the volume cannot grow");
+                self.stuck = Some(Instant::now());
+                return Ok(false);
+            }
+            Err(panic) => {
+                tracing::error!(%panic, "the volume cannot grow");
+                return Err(ErrorCode::Internal.into());
+            }
+        }
+        self.stuck = None;
+        self.mount.segments = volume.segments();
+        self.store.mount_volume(&self.mount).await?;
+        tracing::info!(segments = self.mount.segments, "the volume has grown");
+        Ok(true)
+    }
+}

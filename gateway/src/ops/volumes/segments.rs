@@ -1,0 +1,236 @@
+//! Leases of segments. A lease has an epoch, and each node of PostgreSQL takes a row's locator only if it has admitted the epoch
+//! that the locator says (P59). So once all nodes have admitted a new epoch, nothing is committed under the epoch before, and a look at the
+//! rows shows everything that ever will be: what no row names is free (P61), and puts in doubt are settled.
+
+use std::time::Instant;
+
+use futures::future::try_join_all;
+use mantle_types::Result;
+use mantle_volumes::{Lease, SegmentId};
+
+use super::{
+    Keeper, broken,
+    named::{Named, has_unnamed, read},
+};
+use crate::store::{NamedIn, SegmentLease};
+
+/// Most locators of a page of a segment's.
+const PAGE_LOCATORS: usize = 5_000;
+/// Counter of segments that are left out.
+pub(super) const SEGMENTS_REFUSED: &str = "mantle_gateway_segments_refused_total";
+/// Most segments that a node admits in a call.
+const ADMITTED_MAX: usize = 1_000;
+
+impl Keeper<'_> {
+    /// Takes over everything that anybody has leased of the volume. Puts under way go on under the new epochs, once
+    /// [`Self::take_pending_into_use`] has come to their segments.
+    pub(super) async fn take_all_over(&mut self) -> Result<()> {
+        for lease in self.leases()? {
+            self.pause(lease.segment)?;
+        }
+        self.nodes = self.store.volume_nodes().await?;
+        self.horizons.clear();
+        self.away.clear();
+        let taken = self.store.take_over_segments(&self.mount, None).await?;
+        self.pending = taken.into_iter().map(|taken| taken.lease).collect();
+        for lease in self.leases()? {
+            if self.pending.iter().all(|taken| taken.segment != lease.segment) {
+                self.release(lease.segment)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn leases(&self) -> Result<Vec<Lease>> {
+        self.volumes.store().leases(self.mount.volume).map_err(|cause| broken(&cause))
+    }
+
+    fn pause(&self, segment: SegmentId) -> Result<()> {
+        self.volumes.store().pause(segment).map_err(|cause| broken(&cause))
+    }
+
+    fn release(&self, segment: SegmentId) -> Result<()> {
+        self.volumes.store().release(segment).map_err(|cause| broken(&cause))?;
+        self.volumes.has_changed();
+        Ok(())
+    }
+
+    /// Whether anything may be allocated now, full or not.
+    pub(super) fn has_open_segments(&self) -> Result<bool> {
+        let is_pending = |lease: &Lease| self.pending.iter().any(|pending| pending.segment == lease.segment);
+        Ok(!self.leases()?.iter().all(is_pending))
+    }
+
+    /// Leases segments under a new epoch, so that what is free there follows from rows.
+    async fn lease_anew(&mut self, segments: &[SegmentId]) -> Result<()> {
+        if segments.is_empty() {
+            return Ok(());
+        }
+        for segment in segments {
+            self.pause(*segment)?;
+        }
+        match self.store.take_over_segments(&self.mount, Some(segments)).await {
+            Ok(taken) => self.pending.extend(taken.into_iter().map(|taken| taken.lease)),
+            Err(error) => {
+                // Which epochs they have now is not known.
+                self.lineage = None;
+                return Err(error);
+            }
+        }
+        self.take_pending_into_use().await
+    }
+
+    /// Lets every node take locators of the leases that were taken over, and reads what rows name there.
+    pub(super) async fn take_pending_into_use(&mut self) -> Result<()> {
+        for some in self.pending.chunks(ADMITTED_MAX) {
+            try_join_all(self.nodes.iter().map(|at| self.store.admit_segments(*at, &self.mount, some))).await?;
+        }
+        while let Some(lease) = self.pending.last().copied() {
+            self.read_and_lease(lease).await?;
+            self.pending.pop();
+            self.volumes.has_changed();
+        }
+        Ok(())
+    }
+
+    async fn read_and_lease(&self, lease: Lease) -> Result<()> {
+        let named = self.named_in(lease).await?;
+        let Some(Named { used, obsolete }) = read(&named, lease.segment, self.mount.geometry) else {
+            tracing::error!(segment = %lease.segment, "rows name bytes that cannot be; the segment is left out");
+            return self.leave_out(lease.segment);
+        };
+        if !obsolete.is_empty() {
+            for at in &self.nodes {
+                self.store.forget_freed(*at, &self.mount, &obsolete).await?;
+            }
+        }
+        match self.volumes.store().lease(lease.segment, lease.epoch, used) {
+            Err(cause @ mantle_volumes::Error::Overlap { .. }) => {
+                tracing::error!(%cause, "rows name the same blocks for different bytes; the segment is left out");
+                self.leave_out(lease.segment)
+            }
+            leased => leased.map_err(|cause| broken(&cause)),
+        }
+    }
+
+    /// Its bytes stay readable. Nothing is allocated there.
+    fn leave_out(&self, segment: SegmentId) -> Result<()> {
+        metrics::counter!(SEGMENTS_REFUSED).increment(1);
+        self.release(segment)
+    }
+
+    /// Takes new leases into use, of which PostgreSQL says whether rows may name bytes there. Those where none may need not be
+    /// admitted everywhere: a node that is away refuses puts until it has admitted them.
+    pub(super) async fn take_new_into_use(&mut self, leases: &[SegmentLease]) -> Result<()> {
+        let (used, unused): (Vec<SegmentLease>, Vec<SegmentLease>) =
+            leases.iter().copied().partition(|lease| lease.was_used);
+        self.pending.extend(used.into_iter().map(|used| used.lease));
+        let unused: Vec<Lease> = unused.into_iter().map(|unused| unused.lease).collect();
+        self.admit_unused(&unused).await?;
+        for lease in unused {
+            if let Err(cause) = self.fill_and_lease(lease).await {
+                // They are leased, and not in use: taken over they will be.
+                self.lineage = None;
+                return Err(broken(&cause));
+            }
+            self.volumes.has_changed();
+        }
+        self.take_pending_into_use().await
+    }
+
+    async fn fill_and_lease(&self, Lease { segment, epoch }: Lease) -> mantle_volumes::Result<()> {
+        self.volumes.store().fill(segment).await?;
+        self.volumes.store().lease(segment, epoch, [])
+    }
+
+    async fn admit_unused(&mut self, leases: &[Lease]) -> Result<()> {
+        if leases.is_empty() {
+            return Ok(());
+        }
+        let mut failed = None;
+        for at in &self.nodes {
+            if let Err(error) = self.store.admit_segments(*at, &self.mount, leases).await {
+                tracing::debug!(at, %error, "a node has not admitted segments");
+                self.away.entry(*at).or_default().extend(leases);
+                failed = Some(error);
+            }
+        }
+        match failed {
+            Some(error) if self.away.len() == self.nodes.len() => {
+                // Nobody may name bytes there, so they are taken over when somebody does.
+                self.lineage = None;
+                Err(error)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Tries again with nodes that were away.
+    pub(super) async fn admit_at_returned(&mut self) -> Result<()> {
+        for at in self.away.keys().copied().collect::<Vec<_>>() {
+            let Some(leases) = self.away.get(&at) else { continue };
+            for some in leases.chunks(ADMITTED_MAX) {
+                self.store.admit_segments(at, &self.mount, some).await?;
+            }
+            self.away.remove(&at);
+        }
+        Ok(())
+    }
+
+    /// What rows name in a segment.
+    async fn named_in(&self, lease: Lease) -> Result<Vec<NamedIn>> {
+        let mut named: Vec<NamedIn> = Vec::new();
+        loop {
+            let after = named.last().map(|last| last.locator.clone()).unwrap_or_default();
+            let page = self.store.segment_locators(lease, &after, PAGE_LOCATORS).await?;
+            let is_last = page.len() < PAGE_LOCATORS;
+            named.extend(page);
+            if is_last {
+                return Ok(named);
+            }
+        }
+    }
+
+    /// Every node of PostgreSQL has admitted every lease.
+    fn is_complete(&self) -> bool {
+        self.pending.is_empty() && self.away.is_empty()
+    }
+
+    /// Frees the blocks of puts whose outcome nobody learned, unless rows name them.
+    pub(super) async fn settle_doubts(&mut self) -> Result<()> {
+        if !self.is_complete() {
+            return Ok(());
+        }
+        let doubtful = self.volumes.store().doubtful_segments(self.mount.volume).map_err(|cause| broken(&cause))?;
+        if doubtful.is_empty() {
+            self.doubts_since = None;
+            return Ok(());
+        }
+        let since = *self.doubts_since.get_or_insert_with(Instant::now);
+        if since.elapsed().as_millis() < self.volumes.settings().doubt_ms.into() {
+            return Ok(());
+        }
+        self.lease_anew(&doubtful).await?;
+        self.doubts_since = None;
+        Ok(())
+    }
+
+    /// Finds blocks that no row names any more although nobody said so: copies, parts and manifests shared them.
+    pub(super) async fn sweep(&mut self) -> Result<()> {
+        if self.swept.elapsed() < self.sweep_interval || !self.is_complete() {
+            return Ok(());
+        }
+        self.swept = Instant::now();
+        let mut with_unnamed = Vec::new();
+        for lease in self.leases()? {
+            // Read before the rows are: what is put meanwhile can only make the rows name more.
+            let usage = self.volumes.store().usage(lease.segment).map_err(|cause| broken(&cause))?;
+            let named = self.named_in(lease).await?;
+            let Some(named) = read(&named, lease.segment, self.mount.geometry) else { continue };
+            if has_unnamed(usage, &named.used) {
+                with_unnamed.push(lease.segment);
+            }
+        }
+        self.lease_anew(&with_unnamed).await
+    }
+}

@@ -1,0 +1,140 @@
+"""`mantle data`: the volumes that PostgreSQL knows, a check of their bytes, and the move of bytes into one."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stack import secret
+from stack.poll import wait_until
+
+from .inspection import command_line
+from .uploads import PART, begin, complete, files, pieces, put
+from .volume_gateway import BOUND_S, KIB, TOKEN_OF_UID_0, VolumeGateway, blocks, locator_of, place_of, volume_gateway
+
+
+@pytest.fixture
+def folder(stack) -> Iterator[Path]:
+    folder = stack.layout.data / f"volume-of-{os.urandom(4).hex()}"
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def gateway(stack, folder) -> Iterator[VolumeGateway]:
+    with volume_gateway(stack, folder=folder) as gateway:
+        yield gateway
+
+
+def number(gateway: VolumeGateway) -> int:
+    return int(gateway.file().name.removeprefix("volume-"))
+
+
+def test_the_status_says_what_postgresql_knows(stack, gateway):
+    wait_until(lambda: gateway.bytes_of("leased") > 0, "a segment", BOUND_S)
+    done = command_line(stack, "data", "status", "--json", DATABASE_URL=stack.postgresql.url("operator"))
+    assert done.returncode == 0, done.stderr
+    (volume,) = [found for found in json.loads(done.stdout)["volumes"] if found["volume"] == number(gateway)]
+    assert volume["state"] == "active" and volume["is_current"] and volume["mounted"] is not None
+    assert (volume["segments"], volume["name"]) == (2, str(gateway.folder))
+    assert volume["leased"] + volume["unused"] == 2 and volume["mount_epoch"] == 1
+
+
+def scrub(stack, gateway: VolumeGateway, *more: str):
+    url = stack.postgresql.url("postgres", "superuser")
+    folder = ("--folder", str(gateway.folder))
+    return command_line(stack, "data", "scrub", "--json", *folder, *more, DATABASE_URL=url)
+
+
+def test_a_scrub_finds_what_is_damaged(stack, gateway, superuser, bucket):
+    s3 = gateway.s3(stack)
+    bodies = {f"k{number}": os.urandom(1000 + 5000 * number) for number in range(8)}
+    for key, body in bodies.items():
+        s3.put_object(Bucket=bucket, Key=key, Body=body)
+    done = scrub(stack, gateway)
+    assert done.returncode == 0, done.stderr
+    sound = json.loads(done.stdout)
+    assert (sound["extents"], sound["bytes"], sound["damaged"]) == (8, sum(map(len, bodies.values())), [])
+    locator = locator_of(superuser, bucket, "k5")
+    at, length = place_of(locator)
+    with gateway.file().open("r+b") as volume:
+        volume.seek(at + length - 1)
+        byte = volume.read(1)[0]
+        volume.seek(at + length - 1)
+        volume.write(bytes([byte ^ 1]))
+    done = scrub(stack, gateway)
+    assert done.returncode == 1
+    (damaged,) = json.loads(done.stdout)["damaged"]
+    assert damaged["locator"] == locator and damaged["objects"][0].endswith("/k5")
+    assert not (gateway.folder / "scrub.json").exists(), "it came to its end"
+    s3.delete_object(Bucket=bucket, Key="k5")
+    assert json.loads(scrub(stack, gateway).stdout)["damaged"] == []
+
+
+def test_a_scrub_goes_on_where_it_was(stack, gateway, bucket):
+    gateway.s3(stack).put_object(Bucket=bucket, Key="k", Body=os.urandom(1000))
+    state = {"volume": number(gateway), "after": [1, 0]}
+    (gateway.folder / "scrub.json").write_text(json.dumps(state), encoding="utf-8")
+    assert json.loads(scrub(stack, gateway).stdout)["extents"] == 0, "the first segment was done before"
+    assert json.loads(scrub(stack, gateway).stdout)["extents"] == 1
+
+
+def migrate(stack, gateway: VolumeGateway, bucket: str, token: str = TOKEN_OF_UID_0) -> tuple[int, str]:
+    file = stack.layout.config / f"{gateway.name}-token"
+    gateway.account.write(file, token)
+    given = ("--gateway", gateway.url, "--token-file", str(file), "--namespace", bucket)
+    done = command_line(stack, "data", "migrate", "--json", *given)
+    return done.returncode, done.stdout or done.stderr
+
+
+def test_bytes_are_moved_into_the_volume(stack, s3, gateway, superuser, bucket):
+    """From the folder of files. What is read and changed meanwhile stays right."""
+    bodies = {f"d{number % 3}/k{number}": os.urandom(300 * number) for number in range(40)}
+    for key, body in bodies.items():
+        s3.put_object(Bucket=bucket, Key=key, Body=body, Metadata={"is": "kept"})
+    parts = pieces(PART, 1000)
+    upload = begin(s3, bucket, "parts")
+    complete(s3, upload, put(s3, upload, parts))
+    s3.copy_object(Bucket=bucket, Key="copy", CopySource={"Bucket": bucket, "Key": "d1/k1"})
+    before = {key: s3.head_object(Bucket=bucket, Key=key) for key in bodies}
+    old = files(stack)
+    code, text = migrate(stack, gateway, bucket)
+    told = json.loads(text)
+    assert (code, told["state"], told["objects"], told["left"], told["failed"]) == (0, "done", 41, 1, 0)
+    beside = gateway.s3(stack)
+    for key, body in {**bodies, "copy": bodies["d1/k1"], "parts": b"".join(parts)}.items():
+        assert beside.get_object(Bucket=bucket, Key=key)["Body"].read() == body, key
+    for key, head in before.items():
+        after = beside.head_object(Bucket=bucket, Key=key)
+        assert [after[name] for name in ("ETag", "LastModified", "Metadata")] == [
+            head[name] for name in ("ETag", "LastModified", "Metadata")
+        ]
+    # Those that were not shared are gone; those of the parts stay.
+    assert len(old - files(stack)) >= len(bodies) - 2
+    used = sum(blocks(len(body)) for body in [*bodies.values(), bodies["d1/k1"]] if body)
+    assert gateway.bytes_of("used") == used
+    code, text = migrate(stack, gateway, bucket)
+    assert (code, json.loads(text)["objects"]) == (0, 0), "a second run finds nothing to do"
+
+
+@pytest.mark.allows("gateway", "the bytes of an object do not match its etag")
+def test_bytes_that_do_not_match_their_etag_stay(stack, s3, gateway, bucket):
+    body = os.urandom(10 * KIB)
+    before = files(stack)
+    s3.put_object(Bucket=bucket, Key="k", Body=body)
+    (file,) = files(stack) - before
+    file.write_bytes(b"?" * len(body))
+    code, text = migrate(stack, gateway, bucket)
+    assert (code, json.loads(text)["failed"], gateway.bytes_of("used")) == (1, 1, 0)
+    assert hashlib.md5(file.read_bytes()).hexdigest() != hashlib.md5(body).hexdigest()
+
+
+def test_only_uid_0_may_move_bytes(stack, gateway, bucket):
+    code, text = migrate(stack, gateway, bucket, secret.read(stack.layout, "token"))
+    assert code == 3 and "uid 0" in json.loads(text)["error"]["message"]
+    code, text = migrate(stack, gateway, "there-is-none")
+    assert code == 2, text

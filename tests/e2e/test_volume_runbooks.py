@@ -1,0 +1,186 @@
+"""What docs/runbooks.md says of volumes: copies, the loss of one, an old copy that comes back, and restores."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import botocore.exceptions
+import pytest
+
+from stack.poll import wait_until
+from tests.cluster import runbook
+
+from .another_gateway import running
+from .clients import connect_as
+from .inspection import command_line
+from .test_restore import Backup
+from .uploads import refused
+from .volume_gateway import BOUND_S, KIB, VolumeGateway, locator_of, make, place_of, volume_gateway
+
+POINT = "before_the_deletes"
+
+
+@pytest.fixture
+def place(stack) -> Iterator[Path]:
+    """A directory for one test's volumes and copies."""
+    place = stack.layout.data / f"volumes-of-{os.urandom(4).hex()}"
+    stack.account.own_folder(place, 0o700)
+    yield place
+    shutil.rmtree(place)
+
+
+@pytest.fixture
+def gateway(stack, place) -> VolumeGateway:
+    return make(stack, folder=place / "volume")
+
+
+@pytest.fixture
+def backup(stack, whole) -> Iterator[Backup]:
+    backup = Backup(stack)
+    yield backup
+    backup.remove()
+
+
+def put_some(s3, bucket: str, prefix: str) -> dict[str, bytes]:
+    bodies = {f"{prefix}{number}": os.urandom(1000 + 9000 * number) for number in range(5)}
+    for key, body in bodies.items():
+        s3.put_object(Bucket=bucket, Key=key, Body=body)
+    return bodies
+
+
+def assert_read(s3, bucket: str, bodies: dict[str, bytes]) -> None:
+    for key, body in bodies.items():
+        assert s3.get_object(Bucket=bucket, Key=key)["Body"].read() == body, key
+
+
+def copied(stack, gateway: VolumeGateway, copy: Path) -> None:
+    """By the runbook, while the gateway runs."""
+    runbook.typed_by(stack.account, "Copying a volume", VOLUME=str(gateway.folder), COPY=str(copy))
+
+
+def lost_objects(sql, file: Path) -> set[str]:
+    """Names of the objects that were in a volume, by the runbook's statement, which is about volume 3."""
+    (statement,) = runbook.statements("A volume that is lost")
+    rows = sql.execute(statement.replace("v1:3.", f"v1:{file.name.removeprefix('volume-')}.")).fetchall()
+    return {name for _, _, name, _ in rows}
+
+
+@pytest.mark.allows(
+    "gateway", "a volume cannot be read|an object's bytes are (missing|damaged)|an object cannot be read"
+)
+@pytest.mark.faults
+def test_a_lost_volume_is_read_from_its_copy(stack, superuser, place, gateway, bucket):
+    copy = place / "copy"
+    with running(gateway):
+        old = put_some(gateway.s3(stack), bucket, "old")
+        copied(stack, gateway, copy)
+        late = put_some(gateway.s3(stack), bucket, "late")
+        lost = gateway.file()
+    assert lost_objects(superuser, lost) == {*old, *late}
+    lost.unlink()
+    with running(gateway):
+        s3 = gateway.s3(stack)
+        assert gateway.file().name != lost.name, "it made a new volume"
+        new = put_some(s3, bucket, "new")
+        assert_read(s3, bucket, new)
+        for key in old:
+            assert refused(s3.get_object, Bucket=bucket, Key=key) == ("ServiceUnavailable", 503)
+    gateway.volumes = (f'read_folders = ["{copy}"]',)
+    with running(gateway):
+        s3 = gateway.s3(stack)
+        assert_read(s3, bucket, {**old, **new})
+        for key in late:
+            assert refused(s3.get_object, Bucket=bucket, Key=key)[1] == 500
+    done = command_line(stack, "data", "status", DATABASE_URL=stack.postgresql.url("operator"))
+    assert done.returncode == 0 and str(gateway.folder) in done.stdout
+
+
+@pytest.mark.allows("gateway", "the volume is not mounted")
+@pytest.mark.faults
+def test_an_old_copy_of_a_volume_is_refused(stack, place, gateway, bucket):
+    copy = place / "copy"
+    with running(gateway):
+        bodies = put_some(gateway.s3(stack), bucket, "old")
+        copied(stack, gateway, copy)
+        file = gateway.file()
+    with running(gateway):
+        bodies |= put_some(gateway.s3(stack), bucket, "late")
+    kept = file.rename(place / file.name)
+    shutil.copy(copy / file.name, file)
+    stack.account.own(file)
+    gateway.prepare()
+    gateway.start()
+    try:
+        wait_until(lambda: gateway.metrics().get("mantle_gateway_volume_mounted") == 0, "its metrics", BOUND_S)
+        assert not gateway.is_ready()
+        assert refused(gateway.s3(stack).put_object, Bucket=bucket, Key="x", Body=b"x")[1] == 503
+        assert file.read_bytes() == (copy / file.name).read_bytes(), "nothing was written to it"
+    finally:
+        gateway.process.stop()
+    kept.rename(file)
+    with running(gateway):
+        assert_read(gateway.s3(stack), bucket, bodies)
+
+
+@pytest.mark.allows("gateway", "an object's bytes are (missing|damaged)|an object cannot be read")
+@pytest.mark.allows("gateway", "the volume cannot be looked after|the volume is not mounted")
+@pytest.mark.allows("postgresql", "terminating background worker")
+@pytest.mark.allows("indexnode", r"rebuilding the index reason=PostgreSQL left timeline")
+@pytest.mark.parametrize("delay_ms", [0, 3_600_000])
+@pytest.mark.faults
+def test_a_restore_finds_all_bytes_within_the_delay_and_never_wrong_ones(stack, place, backup, bucket, delay_ms):
+    body = os.urandom(200 * KIB)
+    settings = (f"reuse_delay_ms = {delay_ms}", f"bytes_max = {8 << 20}")
+    backup.take()
+    with volume_gateway(stack, folder=place / "volume", volumes=settings) as gateway:
+        s3 = gateway.s3(stack)
+        s3.put_object(Bucket=bucket, Key="k", Body=body)
+        with connect_as(stack, "postgres", "superuser") as session:
+            used = locator_of(session, bucket, "k")
+        stack.postgresql.psql(f"SELECT pg_create_restore_point('{POINT}')")
+        s3.delete_object(Bucket=bucket, Key="k")
+        overwritten = lambda: not holds(gateway.file(), used, body)
+        # Each replaces the one before. With the delay all of them stay in the volume.
+        for _ in range(60 if delay_ms else 300):
+            s3.put_object(Bucket=bucket, Key="late", Body=os.urandom(100 * KIB))
+            if overwritten():
+                break
+        assert overwritten() == (delay_ms == 0)
+        backup.await_archived()
+        backup.restore(POINT)
+        new = {}
+        wait_until(lambda: puts(s3, bucket, new), "a put", BOUND_S)
+        if delay_ms:
+            assert_read(s3, bucket, {**new, "k": body})
+        else:
+            assert is_unreadable(s3, bucket, "k")
+            assert_read(s3, bucket, new)
+
+
+def puts(s3, bucket: str, known: dict[str, bytes]) -> bool:
+    """Whether objects may be put; adds them."""
+    try:
+        known |= put_some(s3, bucket, "new")
+    except s3.exceptions.ClientError:
+        return False
+    return True
+
+
+def is_unreadable(s3, bucket: str, key: str) -> bool:
+    """Whether a read is refused, or ends short."""
+    try:
+        s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+    except s3.exceptions.ClientError as error:
+        return error.response["ResponseMetadata"]["HTTPStatusCode"] == 500
+    except (botocore.exceptions.IncompleteReadError, botocore.exceptions.ResponseStreamingError):
+        return True
+    return False
+
+
+def holds(file: Path, text: str, body: bytes) -> bool:
+    """Whether the volume has these bytes at the place of a locator."""
+    at, length = place_of(text)
+    with file.open("rb") as volume:
+        volume.seek(at)
+        return body in volume.read(length + 64 * KIB)

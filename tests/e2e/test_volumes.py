@@ -1,0 +1,230 @@
+"""A gateway that keeps the objects' bytes in a volume: one file for all of them."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import botocore.exceptions
+import pytest
+
+from stack.poll import wait_until
+
+from .another_gateway import running
+from .uploads import PART, begin, complete, pieces, put, refused
+from .volume_gateway import BOUND_S, KIB, MIB, VolumeGateway, blocks, locator_of, make, named, place_of, volume_gateway
+
+QUICK = {"orphan_grace_ms": 20_000, "sweep_interval_ms": 200, "read_grace_ms": 1000}
+
+
+@pytest.fixture
+def folder(stack) -> Iterator[Path]:
+    """A folder for one test's volume."""
+    folder = stack.layout.data / f"volume-of-{os.urandom(4).hex()}"
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def gateway(stack, folder) -> Iterator[VolumeGateway]:
+    with volume_gateway(stack, folder=folder, volumes=("doubt_ms = 500",), **QUICK) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def beside(stack, gateway):
+    """Its client."""
+    return gateway.s3(stack)
+
+
+def read(s3, bucket: str, key: str, **given) -> bytes:
+    return s3.get_object(Bucket=bucket, Key=key, **given)["Body"].read()
+
+
+def fill(s3, bucket: str, size: int, prefix: str = "f") -> list[str]:
+    """Puts objects until one is refused; returns their keys."""
+    keys: list[str] = []
+    while True:
+        key = f"{prefix}{len(keys)}"
+        try:
+            s3.put_object(Bucket=bucket, Key=key, Body=os.urandom(size))
+        except botocore.exceptions.ClientError as full:
+            assert full.response["ResponseMetadata"]["HTTPStatusCode"] == 507, full
+            return keys
+        keys.append(key)
+
+
+@pytest.mark.parametrize("size", [0, 1, 4 * KIB, MIB - 1, MIB, 3 * MIB + 5])
+def test_bytes_are_in_the_volume_and_come_back(gateway, beside, superuser, bucket, size):
+    body = os.urandom(size)
+    beside.put_object(Bucket=bucket, Key="k", Body=body)
+    locator = locator_of(superuser, bucket, "k")
+    assert locator == "empty:" if size == 0 else locator.startswith("v1:")
+    assert read(beside, bucket, "k") == body
+    if size > 1:
+        assert read(beside, bucket, "k", Range=f"bytes={size // 2}-{size - 1}") == body[size // 2 :]
+    if 0 < size < MIB:
+        at, length = place_of(locator)
+        with gateway.file().open("rb") as volume:
+            volume.seek(at)
+            assert length == size and body in volume.read(size + 64 * KIB)
+    beside.delete_object(Bucket=bucket, Key="k")
+    gateway.await_used(0)
+
+
+def test_blocks_are_used_again_within_a_second(gateway, beside, bucket):
+    """Overwrites and deletes go through any gateway. The one with the volume learns of them."""
+    beside.put_object(Bucket=bucket, Key="k", Body=os.urandom(10 * KIB))
+    beside.put_object(Bucket=bucket, Key="k", Body=os.urandom(20 * KIB))
+    wait_until(lambda: gateway.bytes_of("used") == blocks(20 * KIB), "the replaced bytes' end", 1.5)
+    beside.delete_object(Bucket=bucket, Key="k")
+    wait_until(lambda: gateway.bytes_of("used") == 0, "the deleted bytes' end", 1.5)
+
+
+def test_a_delete_through_another_gateway_frees_blocks(gateway, beside, s3, rest, bucket):
+    for key in ["a/b/1", "a/b/2", "c"]:
+        beside.put_object(Bucket=bucket, Key=key, Body=os.urandom(9000))
+    s3.delete_object(Bucket=bucket, Key="c")
+    gateway.await_used(2 * blocks(9000))
+    rest.insist("DELETE", f"/v1/ns/{bucket}/dirs/a/?recursive=true")
+    gateway.await_used(0)
+
+
+def test_copies_share_bytes_until_the_last_is_gone(gateway, beside, bucket):
+    body = os.urandom(9000)
+    beside.put_object(Bucket=bucket, Key="k", Body=body)
+    beside.copy_object(Bucket=bucket, Key="copy", CopySource={"Bucket": bucket, "Key": "k"})
+    beside.delete_object(Bucket=bucket, Key="k")
+    beside.put_object(Bucket=bucket, Key="other", Body=os.urandom(9000))
+    assert read(beside, bucket, "copy") == body
+    beside.delete_object(Bucket=bucket, Key="copy")
+    gateway.await_used(blocks(9000))
+
+
+def test_uploads_in_parts(gateway, beside, bucket):
+    bodies = pieces(PART, PART, 1000)
+    upload = begin(beside, bucket, "k")
+    parts = put(beside, upload, bodies)
+    parts[2] = put_again(beside, upload, 3, bodies)
+    complete(beside, upload, parts)
+    assert read(beside, bucket, "k") == b"".join(bodies)
+    assert read(beside, bucket, "k", Range=f"bytes={PART - 5}-{PART + 4}") == b"".join(bodies)[PART - 5 : PART + 5]
+    beside.delete_object(Bucket=bucket, Key="k")
+    gateway.await_used(0)
+    upload = begin(beside, bucket, "k")
+    put(beside, upload, bodies[:1])
+    beside.abort_multipart_upload(**upload)
+    gateway.await_used(0)
+
+
+def put_again(s3, upload: dict, number: int, bodies: list[bytes]) -> dict:
+    bodies[number - 1] = os.urandom(2000)
+    etag = s3.upload_part(**upload, PartNumber=number, Body=bodies[number - 1])["ETag"]
+    return {"PartNumber": number, "ETag": etag}
+
+
+def test_an_object_over_several_segments_has_a_manifest(gateway, beside, superuser, bucket):
+    body = os.urandom(9 * MIB)
+    beside.put_object(Bucket=bucket, Key="k", Body=body)
+    assert locator_of(superuser, bucket, "k").startswith("manifest:")
+    assert read(beside, bucket, "k") == body
+    assert beside.head_object(Bucket=bucket, Key="k")["ContentLength"] == len(body)
+    assert beside.list_multipart_uploads(Bucket=bucket).get("Uploads") is None
+    beside.delete_object(Bucket=bucket, Key="k")
+    gateway.await_used(0)
+
+
+def test_a_refused_put_keeps_nothing(gateway, beside, bucket):
+    beside.put_object(Bucket=bucket, Key="k", Body=b"first", IfNoneMatch="*")
+    used = blocks(5)
+    for _ in range(3):
+        assert refused(beside.put_object, Bucket=bucket, Key="k", Body=os.urandom(9000), IfNoneMatch="*")[1] == 412
+    gateway.await_used(used)
+    assert gateway.bytes_of("in_doubt") == 0
+    assert read(beside, bucket, "k") == b"first"
+
+
+@pytest.mark.allows("gateway", "the volume is full")
+def test_a_full_volume_answers_507_and_takes_bytes_again(stack, superuser, bucket, folder):
+    with volume_gateway(stack, folder=folder, volumes=(f"bytes_max = {12 * MIB}",)) as gateway:
+        s3 = gateway.s3(stack)
+        keys = fill(s3, bucket, 100 * KIB)
+        assert len(keys) * blocks(100 * KIB) > 0.95 * 12 * MIB, "it grew as far as it may"
+        assert gateway.bytes_of("volume") == 12 * MIB and gateway.count("volume_can_grow") == 0
+        assert refused(s3.put_object, Bucket=bucket, Key="x", Body=os.urandom(MIB)) == ("InsufficientStorage", 507)
+        for key in keys[:10]:
+            s3.delete_object(Bucket=bucket, Key=key)
+        # The last ones lie in several extents.
+        gateway.await_used(named(superuser, bucket))
+        s3.put_object(Bucket=bucket, Key="x", Body=os.urandom(500 * KIB))
+
+
+def test_the_bitmap_follows_from_rows_after_a_restart(stack, s3, superuser, bucket, folder):
+    gateway = make(stack, folder=folder)
+    bodies = {f"k{number}": os.urandom(1000 + 3000 * number) for number in range(20)}
+    with running(gateway):
+        for key, body in bodies.items():
+            gateway.s3(stack).put_object(Bucket=bucket, Key=key, Body=body)
+        gateway.process.kill()
+    # Deleted while no gateway has the volume.
+    for key in ["k3", "k7"]:
+        s3.delete_object(Bucket=bucket, Key=key)
+        del bodies[key]
+    with running(gateway):
+        gateway.await_used(named(superuser, bucket))
+        new = os.urandom(60 * KIB)
+        gateway.s3(stack).put_object(Bucket=bucket, Key="new", Body=new)
+        for key, body in {**bodies, "new": new}.items():
+            assert read(gateway.s3(stack), bucket, key) == body, key
+
+
+@pytest.mark.allows("gateway", "an object's bytes are damaged")
+@pytest.mark.allows("gateway", "an object cannot be read")
+def test_a_flipped_bit_is_an_error_and_a_metric(gateway, beside, superuser, bucket):
+    body = os.urandom(20_000)
+    beside.put_object(Bucket=bucket, Key="k", Body=body)
+    at, _ = place_of(locator_of(superuser, bucket, "k"))
+    with gateway.file().open("r+b") as volume:
+        volume.seek(at + 40 + 5 * 4 + 10_000)
+        byte = volume.read(1)[0]
+        volume.seek(-1, os.SEEK_CUR)
+        volume.write(bytes([byte ^ 4]))
+    assert refused(read, beside, bucket, "k")[1] == 500
+    assert gateway.count("bytes_corrupt_total") == 1
+    assert read(beside, bucket, "k", Range="bytes=0-99") == body[:100], "the rest of it is whole"
+
+
+def test_a_long_read_keeps_the_bytes_of_a_deleted_object(stack, folder, bucket):
+    """Larger than what the sockets hold. Nearly all other blocks are used meanwhile."""
+    body = os.urandom(24 * MIB)
+    with volume_gateway(stack, folder=folder, volumes=(f"bytes_max = {32 * MIB}",)) as gateway:
+        s3 = gateway.s3(stack)
+        s3.put_object(Bucket=bucket, Key="k", Body=body)
+        stream = s3.get_object(Bucket=bucket, Key="k")["Body"]
+        first = stream.read(100)
+        s3.delete_object(Bucket=bucket, Key="k")
+        with ThreadPoolExecutor(4) as pool:
+            puts = pool.map(lambda n: s3.put_object(Bucket=bucket, Key=f"o{n}", Body=os.urandom(400 * KIB)), range(12))
+            assert len(list(puts)) == 12
+        assert first + stream.read() == body
+
+
+@pytest.mark.allows("gateway", "the volume is not mounted")
+def test_the_second_gateway_waits_for_the_folder(stack, gateway, beside, bucket, folder):
+    """The file is locked. Meanwhile the second reads it, and is not ready."""
+    beside.put_object(Bucket=bucket, Key="k", Body=b"abc")
+    second = make(stack, 1, folder=folder)
+    second.prepare()
+    second.start()
+    try:
+        wait_until(lambda: second.metrics().get("mantle_gateway_volume_mounted") == 0, "its metrics", BOUND_S)
+        assert read(second.s3(stack), bucket, "k") == b"abc"
+        assert refused(second.s3(stack).put_object, Bucket=bucket, Key="x", Body=b"x")[1] == 503
+        assert not second.is_ready()
+        gateway.process.kill()
+        second.await_ready()
+        second.s3(stack).put_object(Bucket=bucket, Key="x", Body=b"second")
+        assert read(second.s3(stack), bucket, "x") == b"second"
+    finally:
+        second.process.stop()
