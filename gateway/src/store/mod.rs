@@ -203,8 +203,8 @@ impl Store {
         params: &[Param<'_>],
     ) -> Result<Vec<Row>> {
         for attempt in 0..=MOVES_FOLLOWED_MAX {
-            let database = self.nodes.of(pid).await?.database;
-            let fault = match database.query_once_counted(statement, params).await {
+            let node = self.nodes.of(pid).await?;
+            let fault = match node.database.query_once_counted(statement, params).await {
                 Ok(rows) => return Ok(rows),
                 Err(fault) => fault,
             };
@@ -214,7 +214,7 @@ impl Store {
                 // Rolled back: the shard has moved.
                 Fault::Mantle(ErrorCode::WrongNode) => self.nodes.refresh().await.map(|()| true)?,
                 // Nothing has changed, and another session may accept it.
-                Fault::Mantle(ErrorCode::WrongIsolation | ErrorCode::WeakCommit) => database.end_stale_session().await,
+                Fault::Mantle(ErrorCode::WrongIsolation | ErrorCode::WeakCommit) => node.database.end_stale_session().await,
                 _ => false,
             };
             if !again {
