@@ -214,7 +214,9 @@ impl Store {
                 // Rolled back: the shard has moved.
                 Fault::Mantle(ErrorCode::WrongNode) => self.nodes.refresh().await.map(|()| true)?,
                 // Nothing has changed, and another session may accept it.
-                Fault::Mantle(ErrorCode::WrongIsolation | ErrorCode::WeakCommit) => node.database.end_stale_session().await,
+                Fault::Mantle(ErrorCode::WrongIsolation | ErrorCode::WeakCommit) => {
+                    node.database.end_stale_session().await
+                }
                 _ => false,
             };
             if !again {
