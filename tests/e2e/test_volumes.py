@@ -134,7 +134,7 @@ def test_an_object_over_several_segments_has_a_manifest(stack, superuser, bucket
         assert read(s3, bucket, "k", Range="bytes=1048570-8388609") == body[1048570:8388610]
         assert s3.head_object(Bucket=bucket, Key="k")["ContentLength"] == len(body)
         assert s3.list_multipart_uploads(Bucket=bucket).get("Uploads") is None
-        assert named(superuser, bucket) == wait_until(lambda: gateway.bytes_of("used"), "its blocks", BOUND_S)
+        gateway.await_used(named(superuser, bucket))
 
 
 def test_a_refused_put_keeps_nothing(gateway, beside, bucket):
