@@ -182,7 +182,6 @@ def test_the_bitmap_follows_from_rows_after_a_restart(stack, s3, superuser, buck
 
 
 @pytest.mark.allows("gateway", "an object's bytes are damaged")
-@pytest.mark.allows("gateway", "an object cannot be read")
 def test_a_flipped_bit_is_an_error_and_a_metric(gateway, beside, superuser, bucket):
     body = os.urandom(20_000)
     beside.put_object(Bucket=bucket, Key="k", Body=body)
