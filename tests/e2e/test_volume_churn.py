@@ -4,26 +4,27 @@ import os
 import random
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from .volume_gateway import KIB, MIB, VolumeGateway, blocks, extents, named, volume_gateway
+from .another_gateway import running
+from .volume_gateway import KIB, MIB, VolumeGateway, blocks, extents, make, named
 
 CAPACITY = 32 * MIB
 SIZES = (4 * KIB, 512 * KIB)
 FULL, EMPTIER = 0.95, 0.90  # shares of the capacity, between which the objects come and go
 TIMES = 3
-# An object over several segments has a manifest, whose bytes the sweeper finds.
-QUICK = {"orphan_grace_ms": 20_000, "sweep_interval_ms": 200, "read_grace_ms": 1000}
 
 
 @pytest.fixture
 def gateway(stack) -> Iterator[VolumeGateway]:
-    folder: Path = stack.layout.data / f"volume-of-{os.urandom(4).hex()}"
-    with volume_gateway(stack, folder=folder, volumes=(f"bytes_max = {CAPACITY}",), **QUICK) as gateway:
+    gateway = make(stack, folder=stack.layout.data / f"volume-of-{os.urandom(4).hex()}")
+    # One segment: what lies in several is freed by the sweeper alone, after minutes.
+    gateway.segment_bytes = CAPACITY
+    gateway.volumes = (f"bytes_max = {CAPACITY}",)
+    with running(gateway):
         yield gateway
-    shutil.rmtree(folder)
+    shutil.rmtree(gateway.folder)
 
 
 def size_of(choose: random.Random) -> int:

@@ -22,6 +22,7 @@ class VolumeGateway(LimitedGateway):
 
     folder: Path
     volumes: tuple[str, ...] = ()
+    segment_bytes = SEGMENT_BYTES
 
     def prepare(self) -> None:
         self.account.own_folder(self.folder, 0o700)
@@ -41,7 +42,7 @@ gids = [0]
         section = [
             "[volumes]",
             f'folder = "{self.folder}"',
-            f"segment_bytes = {SEGMENT_BYTES}",
+            f"segment_bytes = {self.segment_bytes}",
             "growth_segments = 2",
             *self.volumes,
             "",

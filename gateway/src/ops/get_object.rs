@@ -78,8 +78,10 @@ impl Gateway {
             before = Some((locator.clone(), code));
         }
         let (locator, code) = before.unwrap_or((String::new(), ErrorCode::BytesMissing));
-        count_damage(Some(code), &locator);
-        tracing::error!(namespace, key, %code, "an object cannot be read");
-        Err(E::from(code.into()))
+        tracing::error!(namespace, key, locator, "{}", count_damage(Some(code)));
+        Err(E::from(match code {
+            ErrorCode::BytesMissing => Error::new(code, "the object's bytes are missing"),
+            code => code.into(),
+        }))
     }
 }

@@ -87,7 +87,7 @@ fn watched(content: Content, store: Arc<Store>, locator: String) -> Content {
                 match is_named(&store, &locator).await {
                     Ok(false) => tracing::debug!(locator, "a read ended short: the object is gone"),
                     // If it cannot be told, people had better look.
-                    Ok(true) | Err(_) => count_damage(code, &locator),
+                    Ok(true) | Err(_) => tracing::error!(locator, "{}", count_damage(code)),
                 }
             }
             Err(cause)
@@ -101,18 +101,14 @@ async fn is_named(store: &Store, locator: &str) -> Result<bool> {
     Ok(store.unused_locators(&[locator.to_owned()]).await?.is_empty())
 }
 
-/// Counts bytes that metadata names and that are not there, or not whole.
-pub(super) fn count_damage(code: Option<ErrorCode>, locator: &str) {
-    match code {
-        Some(ErrorCode::BytesCorrupt) => {
-            metrics::counter!(BYTES_CORRUPT).increment(1);
-            tracing::error!(locator, "an object's bytes are damaged");
-        }
-        _ => {
-            metrics::counter!(BYTES_MISSING).increment(1);
-            tracing::error!(locator, "an object's bytes are missing");
-        }
-    }
+/// Counts bytes that metadata names and that are not there, or not whole. Returns what to log.
+pub(super) fn count_damage(code: Option<ErrorCode>) -> &'static str {
+    let (counter, what) = match code {
+        Some(ErrorCode::BytesCorrupt) => (BYTES_CORRUPT, "an object's bytes are damaged"),
+        _ => (BYTES_MISSING, "an object's bytes are missing"),
+    };
+    metrics::counter!(counter).increment(1);
+    what
 }
 
 /// A read that ends before its end: the connection is closed, and the client sees that bytes are missing.

@@ -58,6 +58,7 @@ pub async fn run(gateway: Arc<Gateway>) {
                 }
             }
         }
+        volumes.report();
         tokio::time::sleep(RETRY).await;
     }
 }
