@@ -25,7 +25,7 @@ def test_every_metric_exists_from_the_start(cluster: Cluster) -> None:
         exporter.process.stop()
     assert {page.split(" ")[0] for page in there} == set(monitoring.JOBS)
     assert all(has for has in there.values()), [page for page, has in there.items() if not has]
-    missing = [named.missing(there, expression, has_tls=True) for expression in named.expressions()]
+    missing = [named.missing(there, expression, named.OF_VOLUMES) for expression in named.expressions()]
     problems = [problem for of_expression in missing for problem in of_expression]
     assert problems == []
 

@@ -10,6 +10,7 @@ import botocore.exceptions
 import pytest
 
 from stack.poll import wait_until
+from tests.support import monitoring
 
 from .another_gateway import running
 from .uploads import PART, begin, complete, pieces, put, refused
@@ -53,6 +54,12 @@ def fill(s3, bucket: str, size: int, prefix: str = "f") -> list[str]:
             assert full.response["ResponseMetadata"]["HTTPStatusCode"] == 507, full
             return keys
         keys.append(key)
+
+
+def test_every_metric_of_a_volume_exists_from_the_start(gateway):
+    there = monitoring.shown({"mantle-gateway": [f"{gateway.probe}/metrics"]})
+    missing = [monitoring.missing(there, text, monitoring.OF_CERTIFICATES) for text in monitoring.expressions()]
+    assert [problem for problems in missing for problem in problems] == []
 
 
 @pytest.mark.parametrize("size", [0, 1, 4 * KIB, MIB - 1, MIB, 3 * MIB + 5])

@@ -22,7 +22,12 @@ PREFIXES = {
     "grpc_server_": ("etcd",),
     "node_": ("node",),
 }
-OF_CERTIFICATES = "mantle_tls_"  # shown where there are certificates
+# Shown only by processes that have certificates, or a volume.
+OF_CERTIFICATES = ("mantle_tls_",)
+OF_VOLUMES = (
+    "mantle_gateway_volume_", "mantle_gateway_frees_refused_", "mantle_gateway_segments_refused_",
+    "mantle_gateway_bytes_corrupt_",
+)  # fmt: skip
 METRIC = re.compile(rf"\b(?:{'|'.join(PREFIXES)})[a-z_]+\b")
 # A metric with its matchers. Labels of a `by` clause belong to some metric of the expression.
 MATCHED = re.compile(rf"\b((?:{'|'.join(PREFIXES)})[a-z_]+)\{{([^}}]*)\}}")
@@ -54,13 +59,13 @@ def shown(pages: dict[str, Iterable[str]], tls: ssl.SSLContext | None = None) ->
     return found
 
 
-def missing(pages: Shown, expression: str, *, has_tls: bool) -> list[str]:
-    """What the expression names and a process of the job lacks. `has_tls`: the processes have certificates."""
+def missing(pages: Shown, expression: str, without: tuple[str, ...] = ()) -> list[str]:
+    """What the expression names and a process of the job lacks. `without`: beginnings of metrics that none has."""
     found = []
     of = lambda metric: next(jobs for prefix, jobs in PREFIXES.items() if metric.startswith(prefix))
     jobs = {name.split(" ")[0] for name in pages}
     named = [metric for metric in sorted(set(METRIC.findall(expression))) if jobs & set(of(metric))]
-    metrics = [metric for metric in named if has_tls or not metric.startswith(OF_CERTIFICATES)]
+    metrics = [metric for metric in named if not metric.startswith(without)]
     for page, has in pages.items():
         own = [metric for metric in metrics if page.split(" ")[0] in of(metric)]
         found += [f"{page}: no {metric}" for metric in own if metric not in has]
