@@ -1,7 +1,7 @@
 //! When the certificates of this server expire. No client connects from then on, and SQL cannot read the files.
 
 use std::{
-    ffi::{CStr, CString},
+    ffi::CStr,
     fs,
     path::Path,
     time::{SystemTime, UNIX_EPOCH},
@@ -42,9 +42,9 @@ fn file_of(setting: &CStr) -> Option<String> {
     // SAFETY: the answer is copied before anything can change it.
     let file = unsafe {
         let value = pg_sys::GetConfigOption(setting.as_ptr(), true, false);
-        (!value.is_null()).then(|| CString::from(CStr::from_ptr(value)))
+        (!value.is_null()).then(|| CStr::from_ptr(value).to_str().ok().map(str::to_owned))
     };
-    file.and_then(|file| file.into_string().ok()).filter(|file| !file.is_empty())
+    file.flatten().filter(|file| !file.is_empty())
 }
 
 /// When the first certificate of a file expires, in microseconds since 1970.

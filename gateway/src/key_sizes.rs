@@ -1,6 +1,6 @@
 //! Upper bounds for the sizes of a namespace's keys, which are in its row in PostgreSQL. A rename of a directory relies
-//! on them (P55), so they are raised before a larger key is made. They rise in a few large steps, so each namespace's
-//! row is written only a few times, and most are never written.
+//! on them (P55), so they are raised before a larger key is made. For a new key they rise in a few large steps, for a
+//! directory that moves to the size of its largest key. Most rows are never written.
 
 use std::collections::HashMap;
 

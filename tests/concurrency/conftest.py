@@ -4,7 +4,7 @@
   scenarios.py the initial trees and operations.
 - test_property.py: random concurrent histories against a model; load.py writes them, history.py judges them.
 - test_two_paths.py: the fast path of mkdir and put_object against the SQL fallback, on random batches (batches.py).
-- test_reads.py: the fast paths of stat and list against their SQL fallbacks, on random rows.
+- test_reads.py: the fast paths of stat and list against their SQL fallbacks, on random rows (compared_reads.py).
 - test_crash.py: kill -9 at each failpoint and under load.
 - test_volumes.py: a gateway that stands still, against one that takes its segment of a volume over (volumes.py).
 - test_prepare.py: a directory rename that no index has prepared.

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,14 +13,23 @@ from stack.poll import wait_until
 
 from .inspection import command_line
 from .uploads import PART, begin, complete, files, pieces, put
-from .volume_gateway import BOUND_S, KIB, TOKEN_OF_UID_0, VolumeGateway, blocks, locator_of, place_of, volume_gateway
+from .volume_gateway import (
+    BOUND_S,
+    KIB,
+    TOKEN_OF_UID_0,
+    VolumeGateway,
+    blocks,
+    locator_of,
+    place_of,
+    volume_folder,
+    volume_gateway,
+)
 
 
 @pytest.fixture
 def folder(stack) -> Iterator[Path]:
-    folder = stack.layout.data / f"volume-of-{os.urandom(4).hex()}"
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+    with volume_folder(stack) as folder:
+        yield folder
 
 
 @pytest.fixture

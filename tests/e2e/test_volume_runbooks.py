@@ -16,9 +16,20 @@ from .clients import connect_as
 from .inspection import command_line
 from .test_restore import Backup
 from .uploads import refused
-from .volume_gateway import BOUND_S, KIB, VolumeGateway, locator_of, make, place_of, volume_gateway
+from .volume_gateway import (
+    BOUND_S,
+    KIB,
+    VolumeGateway,
+    assert_all_read,
+    locator_of,
+    make,
+    place_of,
+    put_some,
+    volume_gateway,
+)
 
 POINT = "before_the_deletes"
+SIZES = [1000 + 9000 * number for number in range(5)]
 
 
 @pytest.fixture
@@ -42,18 +53,6 @@ def backup(stack, whole) -> Iterator[Backup]:
     backup.remove()
 
 
-def put_some(s3, bucket: str, prefix: str) -> dict[str, bytes]:
-    bodies = {f"{prefix}{number}": os.urandom(1000 + 9000 * number) for number in range(5)}
-    for key, body in bodies.items():
-        s3.put_object(Bucket=bucket, Key=key, Body=body)
-    return bodies
-
-
-def assert_read(s3, bucket: str, bodies: dict[str, bytes]) -> None:
-    for key, body in bodies.items():
-        assert s3.get_object(Bucket=bucket, Key=key)["Body"].read() == body, key
-
-
 def copied(stack, gateway: VolumeGateway, copy: Path) -> None:
     """By the runbook, while the gateway runs."""
     runbook.typed_by(stack.account, "Copying a volume", VOLUME=str(gateway.folder), COPY=str(copy))
@@ -71,23 +70,23 @@ def lost_objects(sql, file: Path) -> set[str]:
 def test_a_lost_volume_is_read_from_its_copy(stack, superuser, place, gateway, bucket):
     copy = place / "copy"
     with running(gateway):
-        old = put_some(gateway.s3(stack), bucket, "old")
+        old = put_some(gateway.s3(stack), bucket, "old", SIZES)
         copied(stack, gateway, copy)
-        late = put_some(gateway.s3(stack), bucket, "late")
+        late = put_some(gateway.s3(stack), bucket, "late", SIZES)
         lost = gateway.file()
     assert lost_objects(superuser, lost) == {*old, *late}
     lost.unlink()
     with running(gateway):
         s3 = gateway.s3(stack)
         assert gateway.file().name != lost.name, "it made a new volume"
-        new = put_some(s3, bucket, "new")
-        assert_read(s3, bucket, new)
+        new = put_some(s3, bucket, "new", SIZES)
+        assert_all_read(s3, bucket, new)
         for key in old:
             assert refused(s3.get_object, Bucket=bucket, Key=key) == ("ServiceUnavailable", 503)
     gateway.volumes = (f'read_folders = ["{copy}"]',)
     with running(gateway):
         s3 = gateway.s3(stack)
-        assert_read(s3, bucket, {**old, **new})
+        assert_all_read(s3, bucket, {**old, **new})
         for key in late:
             assert refused(s3.get_object, Bucket=bucket, Key=key)[1] == 500
     done = command_line(stack, "data", "status", DATABASE_URL=stack.postgresql.url("operator"))
@@ -99,11 +98,11 @@ def test_a_lost_volume_is_read_from_its_copy(stack, superuser, place, gateway, b
 def test_an_old_copy_of_a_volume_is_refused(stack, place, gateway, bucket):
     copy = place / "copy"
     with running(gateway):
-        bodies = put_some(gateway.s3(stack), bucket, "old")
+        bodies = put_some(gateway.s3(stack), bucket, "old", SIZES)
         copied(stack, gateway, copy)
         file = gateway.file()
     with running(gateway):
-        bodies |= put_some(gateway.s3(stack), bucket, "late")
+        bodies |= put_some(gateway.s3(stack), bucket, "late", SIZES)
     kept = file.rename(place / file.name)
     shutil.copy(copy / file.name, file)
     stack.account.own(file)
@@ -118,7 +117,7 @@ def test_an_old_copy_of_a_volume_is_refused(stack, place, gateway, bucket):
         gateway.process.stop()
     kept.rename(file)
     with running(gateway):
-        assert_read(gateway.s3(stack), bucket, bodies)
+        assert_all_read(gateway.s3(stack), bucket, bodies)
 
 
 @pytest.mark.allows("gateway", "an object's bytes are (missing|damaged)")
@@ -150,16 +149,16 @@ def test_a_restore_finds_all_bytes_within_the_delay_and_never_wrong_ones(stack, 
         new = {}
         wait_until(lambda: puts(s3, bucket, new), "a put", BOUND_S)
         if delay_ms:
-            assert_read(s3, bucket, {**new, "k": body})
+            assert_all_read(s3, bucket, {**new, "k": body})
         else:
             assert is_unreadable(s3, bucket, "k")
-            assert_read(s3, bucket, new)
+            assert_all_read(s3, bucket, new)
 
 
 def puts(s3, bucket: str, known: dict[str, bytes]) -> bool:
     """Whether objects may be put; adds them."""
     try:
-        known |= put_some(s3, bucket, "new")
+        known |= put_some(s3, bucket, "new", SIZES)
     except s3.exceptions.ClientError:
         return False
     return True

@@ -20,17 +20,16 @@ from tests.support.s3_wire import Wire
 from .another_gateway import running
 from .clients import connect_as
 from .uploads import refused
-from .volume_gateway import BOUND_S, KIB, VolumeGateway, blocks, make
+from .volume_gateway import BOUND_S, KIB, VolumeGateway, assert_all_read, blocks, make, put_some, volume_folder
 
+OLD, NEW = [30 * KIB] * 10, [60 * KIB] * 10
 HELD = "SELECT mantle.latch_entries(ARRAY[%s]::bigint[], ARRAY['k'], NULL)"
 
 
 @pytest.fixture
 def folder(stack) -> Iterator[Path]:
-    folder = stack.layout.data / f"volume-of-{os.urandom(4).hex()}"
-    yield folder
-    for made in folder.parent.glob(f"{folder.name}*"):
-        shutil.rmtree(made)
+    with volume_folder(stack) as folder:
+        yield folder
 
 
 @pytest.fixture
@@ -116,17 +115,19 @@ def successor(stack, gateway: VolumeGateway) -> VolumeGateway:
     return make(stack, 1, folder=copied)
 
 
-def put_some(s3, bucket: str, prefix: str, size: int) -> dict[str, bytes]:
-    """Ten objects, by their keys."""
-    bodies = {f"{prefix}{number}": os.urandom(size) for number in range(10)}
-    for key, body in bodies.items():
-        s3.put_object(Bucket=bucket, Key=key, Body=body)
-    return bodies
-
-
-def assert_all_read(s3, bucket: str, bodies: dict[str, bytes]) -> None:
-    for key, body in bodies.items():
-        assert s3.get_object(Bucket=bucket, Key=key)["Body"].read() == body, key
+@contextmanager
+def taken_over(stack, gateway: VolumeGateway, bucket: str) -> Iterator[tuple[VolumeGateway, dict[str, bytes]]]:
+    """A second gateway, and what it has put while the first stood still. Then the first one goes on."""
+    with stopped(gateway):
+        second = successor(stack, gateway)
+        second.prepare()
+        second.start()
+        second.await_ready()
+        bodies = put_some(second.s3(stack), bucket, "new", NEW)
+    try:
+        yield second, bodies
+    finally:
+        second.process.stop()
 
 
 @contextmanager
@@ -214,25 +215,17 @@ def test_an_unknown_outcome_keeps_its_blocks_until_postgresql_has_answered(stack
 @pytest.mark.faults
 def test_a_stale_owner_that_is_stopped_before_it_writes(stack, gateway, bucket):
     with running(gateway):
-        bodies = put_some(gateway.s3(stack), bucket, "old", 30 * KIB)
+        bodies = put_some(gateway.s3(stack), bucket, "old", OLD)
         late = os.urandom(100 * KIB)
         connection = half_sent(gateway, bucket, late)
-        with stopped(gateway):
-            second = successor(stack, gateway)
-            second.prepare()
-            second.start()
-            second.await_ready()
+        with taken_over(stack, gateway, bucket) as (second, new):
             s3 = second.s3(stack)
-            bodies |= put_some(s3, bucket, "new", 60 * KIB)
-        try:
             connection.send(late[len(late) // 2 :])
             assert connection.getresponse().status == 503
             wait_until(lambda: not gateway.is_mounted(), "the end of the stale owner", BOUND_S)
             assert refused(gateway.s3(stack).put_object, Bucket=bucket, Key="x", Body=b"x")[1] == 503
             assert refused(s3.head_object, Bucket=bucket, Key="k")[1] == 404
-            assert_all_read(s3, bucket, bodies)
-        finally:
-            second.process.stop()
+            assert_all_read(s3, bucket, {**bodies, **new})
 
 
 @pytest.mark.allows("gateway", "the volume is not used any more|the volume is not mounted")
@@ -241,24 +234,16 @@ def test_a_stale_owner_that_is_stopped_before_it_writes(stack, gateway, bucket):
 @pytest.mark.faults
 def test_a_put_that_waits_before_the_fence_is_refused(stack, superuser, holder, gateway, bucket):
     """Its bytes are written, and its statement waits for the key. Another gateway takes the segment over meanwhile."""
-    with running(gateway):
+    with running(gateway), ExitStack() as until_stopped:
         with holder.transaction():
             hold(superuser, holder, bucket)
             put = Put(stack, gateway, bucket, os.urandom(20 * KIB))
             wait_until(lambda: waiter(superuser, holder), "the put", BOUND_S)
-            with stopped(gateway):
-                second = successor(stack, gateway)
-                second.prepare()
-                second.start()
-                second.await_ready()
-                bodies = put_some(second.s3(stack), bucket, "new", 60 * KIB)
-        try:
-            assert put.join() == 503
-            s3 = second.s3(stack)
-            assert refused(s3.head_object, Bucket=bucket, Key="k")[1] == 404
-            assert_all_read(s3, bucket, bodies)
-        finally:
-            second.process.stop()
+            second, bodies = until_stopped.enter_context(taken_over(stack, gateway, bucket))
+        assert put.join() == 503
+        s3 = second.s3(stack)
+        assert refused(s3.head_object, Bucket=bucket, Key="k")[1] == 404
+        assert_all_read(s3, bucket, bodies)
 
 
 @pytest.mark.allows("gateway", "the volume is not used any more|the volume is not mounted")
@@ -272,7 +257,7 @@ def test_a_put_that_waits_behind_the_fence_is_seen(stack, superuser, holder, gat
         with stopped_behind_the_fence(stack, superuser, holder, gateway, bucket, body) as (put, second):
             wait_until(lambda: second.bytes_of("leased") > 0, "the take-over", BOUND_S)
             assert second.bytes_of("used") == blocks(20 * KIB)
-            bodies = {"k": body, **put_some(second.s3(stack), bucket, "new", 60 * KIB)}
+            bodies = {"k": body, **put_some(second.s3(stack), bucket, "new", NEW)}
         try:
             assert put.join() == 200
             assert_all_read(second.s3(stack), bucket, bodies)

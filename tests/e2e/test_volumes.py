@@ -1,7 +1,6 @@
 """A gateway that keeps the objects' bytes in a volume: one file for all of them."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,17 +13,27 @@ from tests.support import monitoring
 
 from .another_gateway import running
 from .uploads import PART, begin, complete, pieces, put, refused
-from .volume_gateway import BOUND_S, KIB, MIB, VolumeGateway, blocks, locator_of, make, named, place_of, volume_gateway
+from .volume_gateway import (
+    BOUND_S,
+    KIB,
+    MIB,
+    VolumeGateway,
+    blocks,
+    locator_of,
+    make,
+    named,
+    place_of,
+    volume_folder,
+    volume_gateway,
+)
 
 QUICK = {"orphan_grace_ms": 20_000, "sweep_interval_ms": 200, "read_grace_ms": 1000}
 
 
 @pytest.fixture
 def folder(stack) -> Iterator[Path]:
-    """A folder for one test's volume."""
-    folder = stack.layout.data / f"volume-of-{os.urandom(4).hex()}"
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+    with volume_folder(stack) as folder:
+        yield folder
 
 
 @pytest.fixture

@@ -1,7 +1,9 @@
 """Gateways that keep the objects' bytes in a volume."""
 
+import os
 import re
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -81,6 +83,28 @@ def volume_gateway(stack, number: int = 0, **given) -> Iterator[VolumeGateway]:
     gateway = make(stack, number, **given)
     with running(gateway):
         yield gateway
+
+
+@contextmanager
+def volume_folder(stack) -> Iterator[Path]:
+    """A folder for one test's volume. Folders whose names begin with its name are removed with it."""
+    folder = stack.layout.data / f"volume-of-{os.urandom(4).hex()}"
+    yield folder
+    for made in folder.parent.glob(f"{folder.name}*"):
+        shutil.rmtree(made)
+
+
+def put_some(s3, bucket: str, prefix: str, sizes: Iterable[int]) -> dict[str, bytes]:
+    """An object of each size; the bodies by their keys."""
+    bodies = {f"{prefix}{number}": os.urandom(size) for number, size in enumerate(sizes)}
+    for key, body in bodies.items():
+        s3.put_object(Bucket=bucket, Key=key, Body=body)
+    return bodies
+
+
+def assert_all_read(s3, bucket: str, bodies: dict[str, bytes]) -> None:
+    for key, body in bodies.items():
+        assert s3.get_object(Bucket=bucket, Key=key)["Body"].read() == body, key
 
 
 def blocks(size: int) -> int:

@@ -43,7 +43,7 @@ impl Gateway {
     /// # Errors
     /// `PathTooDeep` or `KeyTooLong`.
     pub(super) async fn admit_growth(&self, ns: NamespaceId, moved: DirectoryId, destination: &Path<'_>) -> Result<()> {
-        let below = self.largest_below(moved).await?;
+        let below = self.read_all_below(moved).await?;
         self.admit_below(ns, below, destination).await
     }
 
@@ -63,8 +63,8 @@ impl Gateway {
         self.key_sizes.raise(&self.store, ns, largest).await
     }
 
-    /// What the largest key below a directory has beyond the directory's own.
-    async fn largest_below(&self, top: DirectoryId) -> Result<KeySize> {
+    /// What the largest key below a directory has beyond the directory's own, however much is below it.
+    async fn read_all_below(&self, top: DirectoryId) -> Result<KeySize> {
         let mut largest = KeySize { levels: 0, bytes: 0 };
         let mut level = vec![(top.sole_partition(), 0)];
         // Bounded: directories that move meanwhile might lead in a circle.

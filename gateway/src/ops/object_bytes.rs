@@ -47,7 +47,7 @@ impl Gateway {
     pub(super) async fn read_bytes(&self, locator: &str, range: Range<u64>) -> Result<Option<Content>> {
         let Some(manifest) = UploadId::of_manifest(locator) else {
             let content = self.data.get(locator, range).await?;
-            return Ok(content.map(|content| watched(content, self.store.clone(), locator.to_owned())));
+            return Ok(content.map(|content| watched(content, &self.store, locator)));
         };
         let mut reader =
             Reader { store: self.store.clone(), data: self.data.clone(), manifest, rest: range, page: VecDeque::new() };
@@ -73,8 +73,9 @@ pub(super) fn extents_of(stored: &Stored) -> Vec<Extent> {
 
 /// Counts what is damaged, if a read finds that after its first piece. Bytes that are not those that were asked for may also be
 /// another object's by now, because this one was deleted long ago: that is no damage.
-fn watched(content: Content, store: Arc<Store>, locator: String) -> Content {
-    let Content { first, rest } = content;
+fn watched(content: Content, store: &Arc<Store>, locator: &str) -> Content {
+    let Content { first, rest: Some(rest) } = content else { return content };
+    let (store, locator) = (store.clone(), locator.to_owned());
     let watch = move |piece: io::Result<Bytes>| {
         let (store, locator) = (store.clone(), locator.clone());
         async move {
@@ -93,7 +94,7 @@ fn watched(content: Content, store: Arc<Store>, locator: String) -> Content {
             Err(cause)
         }
     };
-    Content { first, rest: rest.map(|rest| rest.then(watch).boxed()) }
+    Content { first, rest: Some(rest.then(watch).boxed()) }
 }
 
 /// Whether an object or a part of an upload names these bytes.
@@ -139,6 +140,6 @@ impl Reader {
         }
         let Some(Extent { locator, start, length }) = self.page.pop_front() else { return Ok(None) };
         let content = self.data.get(&locator, start..start + length).await?;
-        Ok(content.map(|content| watched(content, self.store.clone(), locator)))
+        Ok(content.map(|content| watched(content, &self.store, &locator)))
     }
 }

@@ -113,7 +113,7 @@ impl Database {
             let is_time_left = begun.elapsed() + 2 * sent.elapsed() < self.answer_wait;
             let again = match fault {
                 Fault::Conflict(_) => attempt < CONFLICT_RETRIES_MAX && is_time_left,
-                Fault::Lost(_) => attempt < LOST_RETRIES_MAX && is_time_left,
+                Fault::Lost(_) => !statement.is_sent_once && attempt < LOST_RETRIES_MAX && is_time_left,
                 // Nothing has changed, and another session may accept it.
                 Fault::Mantle(ErrorCode::WrongIsolation | ErrorCode::WeakCommit) => {
                     attempt < CONFLICT_RETRIES_MAX && is_time_left && self.end_stale_session().await
@@ -137,16 +137,6 @@ impl Database {
     /// As [`Self::query`], for a statement that answers one row.
     pub async fn query_one(&self, statement: &'static Statement, params: &[Param<'_>]) -> Result<Row> {
         one(statement, self.query(statement, params, false).await?)
-    }
-
-    /// Sends a statement once, for the request of this task if there is one.
-    pub async fn query_once_counted(
-        &self,
-        statement: &'static Statement,
-        params: &[Param<'_>],
-    ) -> Result<Vec<Row>, Fault> {
-        let waiting = Waiting::current().filter(|_| statement.mutates);
-        self.send_counted(statement, params, waiting.as_deref(), false).await
     }
 
     /// Sends a statement of the request `waiting` once, and notes there whether a change was sent. `lost`: it was sent before.

@@ -67,7 +67,6 @@ use self::{
     database::{Database, Param},
     emit_grants::EmitGrants,
     entries::Entries,
-    fault::Fault,
     mutation::{MOVES_FOLLOWED_MAX, Mutations},
     namespaces::ReadAssignments,
     nodes::Nodes,
@@ -192,46 +191,6 @@ impl Store {
                 answer => return answer,
             }
         }
-    }
-
-    /// As [`Self::query_at`], but what was sent over a connection that broke is not sent again: a change without a request id would
-    /// undo what was done since.
-    async fn query_at_once(
-        &self,
-        pid: PartitionId,
-        statement: &'static Statement,
-        params: &[Param<'_>],
-    ) -> Result<Vec<Row>> {
-        for attempt in 0..=MOVES_FOLLOWED_MAX {
-            let node = self.nodes.of(pid).await?;
-            let fault = match node.database.query_once_counted(statement, params).await {
-                Ok(rows) => return Ok(rows),
-                Err(fault) => fault,
-            };
-            let again = match fault {
-                _ if attempt == MOVES_FOLLOWED_MAX => false,
-                Fault::Conflict(_) => true,
-                // Rolled back: the shard has moved.
-                Fault::Mantle(ErrorCode::WrongNode) => self.nodes.refresh().await.map(|()| true)?,
-                // Nothing has changed, and another session may accept it.
-                Fault::Mantle(ErrorCode::WrongIsolation | ErrorCode::WeakCommit) => {
-                    node.database.end_stale_session().await
-                }
-                _ => false,
-            };
-            if !again {
-                return Err(fault.into_error(statement.name, statement.mutates));
-            }
-            database::count_retries(statement, 1);
-            pause(attempt).await;
-        }
-        Err(ErrorCode::Internal.into())
-    }
-
-    /// Sends a change to the configured node; after a lost connection not again, so that its answer is not lost with the first one.
-    async fn query_once(&self, statement: &'static Statement, params: &[Param<'_>]) -> Result<Vec<Row>> {
-        let answer = self.nodes.main().query_once(statement, params).await;
-        answer.map_err(|fault| fault.into_error(statement.name, statement.mutates))
     }
 
     async fn query_one(&self, statement: &'static Statement, params: &[Param<'_>]) -> Result<Row> {

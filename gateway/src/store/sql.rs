@@ -13,6 +13,9 @@ pub struct Statement {
     pub text: &'static str,
     /// Mutations are never cancelled, and their retries carry the request id.
     pub mutates: bool,
+    /// After a lost connection it is not sent again: its answer would be lost with the first one, or it has no request id and
+    /// would undo what was done since.
+    pub is_sent_once: bool,
 }
 
 macro_rules! statements {
@@ -28,6 +31,7 @@ macro_rules! statements {
             name: $name,
             text: concat!($text, " WHERE (SELECT pg_catalog.pg_current_wal_flush_lsn()) IS NOT NULL", $(" ", $tail)?),
             mutates: false,
+            is_sent_once: false,
         }
     };
     // A call whose rows are records (`record.rs`). Without a table the condition is evaluated once.
@@ -36,13 +40,22 @@ macro_rules! statements {
             name: $name,
             text: concat!("SELECT ", $call, " WHERE pg_catalog.pg_current_wal_flush_lsn() IS NOT NULL"),
             mutates: false,
+            is_sent_once: false,
         }
     };
     // A batch verb: the columns of its rows, and its call with a parameter for each argument.
     (@ batch $name:literal $columns:literal $verb:ident) => {
-        Statement { name: $name, text: mantle_types::joined!("SELECT ", $columns, " FROM ", verbs::$verb::CALL), mutates: true }
+        Statement {
+            name: $name,
+            text: mantle_types::joined!("SELECT ", $columns, " FROM ", verbs::$verb::CALL),
+            mutates: true,
+            is_sent_once: false,
+        }
     };
-    (@ change $name:literal $text:literal) => { Statement { name: $name, text: $text, mutates: true } };
+    (@ change $name:literal $text:literal) => {
+        Statement { name: $name, text: $text, mutates: true, is_sent_once: false }
+    };
+    (@ once $name:literal $text:literal) => { Statement { name: $name, text: $text, mutates: true, is_sent_once: true } };
 }
 
 statements! {
@@ -160,11 +173,11 @@ statements! {
                                  $21)";
     CREATE_UPLOAD "create_upload" change
         "SELECT mantle.create_upload_delegated($1, $2, $3, $4, $5, $6, $7, $8, $9) AS code";
-    PUT_PART "put_part" change
+    PUT_PART "put_part" once
         "SELECT code, old_locators FROM mantle.put_part_delegated($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
     COPY_PART "copy_part" change
         "SELECT code, old_locators FROM mantle.copy_part($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
-    CREATE_MANIFEST "create_manifest" change
+    CREATE_MANIFEST "create_manifest" once
         "SELECT mantle.create_manifest_delegated($1, $2, $3, $4, $5, $6, $7, $8) AS code";
     SEAL_UPLOAD "seal_upload" change
         "SELECT code, state, attempt, destination FROM mantle.seal_upload_delegated($1, $2, $3, $4, $5, $6, $7, $8, $9)";
@@ -204,18 +217,18 @@ statements! {
     /// The mount epoch of a volume.
     KNOWN_VOLUME "known_volume" read "SELECT mount_epoch FROM mantle.volume($1)";
     MOUNT_VOLUME "mount_volume" change "SELECT NULL FROM mantle.mount_volume($1, $2, $3, $4, $5, $6, $7)";
-    LEASE_SEGMENTS "lease_segments" change
+    LEASE_SEGMENTS "lease_segments" once
         "SELECT segment, epoch, was_used FROM mantle.lease_segments($1, $2, $3, $4)";
-    TAKE_OVER_SEGMENTS "take_over_segments" change
+    TAKE_OVER_SEGMENTS "take_over_segments" once
         "SELECT segment, epoch, true AS was_used FROM mantle.take_over_segments($1, $2, $3)";
     VOLUME_NODES "volume_nodes" read "SELECT volume_nodes AS at FROM mantle.volume_nodes()";
     ADMIT_SEGMENTS "admit_segments" change "SELECT NULL FROM mantle.admit_segments($1, $2, $3, $4, $5)";
     SEGMENT_LOCATORS "segment_locators" read
         "SELECT locator, freed FROM mantle.segment_locators($1, $2, $3, $4, $5)";
-    TAKE_FREED "take_freed" change
+    TAKE_FREED "take_freed" once
         "SELECT horizon, locators FROM mantle.take_freed_delegated($1, $2, $3, $4, $5, $6)";
     FORGET_FREED "forget_freed" change "SELECT mantle.forget_freed_delegated($1, $2, $3, $4) AS count";
-    REPLACE_LOCATOR "replace_locator" change
+    REPLACE_LOCATOR "replace_locator" once
         "SELECT code, old_locator FROM mantle.replace_locators_delegated($1, ARRAY[$2::text], ARRAY[$3::bigint], ARRAY[$4::text], \
                 ARRAY[$5::text])";
     LINEAGE "lineage" read "SELECT mantle.lineage() AS lineage";

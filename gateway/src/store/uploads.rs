@@ -280,8 +280,8 @@ impl Store {
         ];
         let Some(source) = source else {
             let params = [&of_part[..], &[(&false, Type::BOOL), (&lease, Type::TEXT)]].concat();
-            // Sent again, it could name bytes that were replaced and freed since the first time.
-            let rows = self.query_at_once(upload.pid, &sql::PUT_PART, &params).await?;
+            // Not sent again: it could name bytes that were replaced and freed since the first time.
+            let rows = self.query_at(upload.pid, &sql::PUT_PART, &params).await?;
             return accepted(&one(&sql::PUT_PART, rows)?);
         };
         let entry = source.entry;

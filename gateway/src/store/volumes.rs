@@ -144,7 +144,7 @@ impl Store {
         statement: &'static sql::Statement,
         params: &[Param<'_>],
     ) -> Result<Vec<SegmentLease>> {
-        let rows = self.query_once(statement, params).await?;
+        let rows = self.query(statement, params).await?;
         let read = |row| {
             let number = rows::get::<i32>(row, "segment")? as u32;
             let segment = SegmentId { volume: mount.volume, number };
@@ -209,7 +209,7 @@ impl Store {
             (&(delay_ms as i64), Type::INT8),
             (&(limit as i32), Type::INT4),
         ];
-        let row = one(&sql::TAKE_FREED, self.query_once(&sql::TAKE_FREED, &params).await?)?;
+        let row = one(&sql::TAKE_FREED, self.query(&sql::TAKE_FREED, &params).await?)?;
         Ok(Taken {
             horizon: rows::get_opt(&row, "horizon")?,
             locators: rows::get_opt(&row, "locators")?.unwrap_or_default(),
@@ -238,7 +238,7 @@ impl Store {
             (&old, Type::TEXT),
             (&new, Type::TEXT),
         ];
-        let row = one(&sql::REPLACE_LOCATOR, self.query_at_once(pid, &sql::REPLACE_LOCATOR, &params).await?)?;
+        let row = one(&sql::REPLACE_LOCATOR, self.query_at(pid, &sql::REPLACE_LOCATOR, &params).await?)?;
         match rows::code(&row)? {
             None => rows::get_opt(&row, "old_locator"),
             Some(code) => Err(code.into()),
@@ -267,7 +267,7 @@ impl Store {
             (&upload.lease.to_string(), Type::TEXT),
         ];
         let partition = UploadId::from(id).partition();
-        let row = one(&sql::CREATE_MANIFEST, self.query_at_once(partition, &sql::CREATE_MANIFEST, &params).await?)?;
+        let row = one(&sql::CREATE_MANIFEST, self.query_at(partition, &sql::CREATE_MANIFEST, &params).await?)?;
         Ok((rows::code(&row)?, rows::Written { id, ..rows::Written::default() }))
     }
 }

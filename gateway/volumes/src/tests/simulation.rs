@@ -16,7 +16,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    task::{Context, Poll, Waker},
+    task::Poll,
     time::Duration,
 };
 
@@ -25,12 +25,13 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use uuid::Uuid;
 
 use super::{
+    get::{Get, Violation, poll},
     mutation::{self, Mutation},
     oracle::{Database, Row, content},
     profile::Profile,
 };
 use crate::{
-    Error, Expected, Generation, HEAD_BYTES, Locator, NewBytes, NewVolume, Options, Reader, Result, SegmentId, Store,
+    Error, Expected, Generation, HEAD_BYTES, Locator, NewBytes, NewVolume, Options, Result, SegmentId, Store,
     Stored, UNIT_BYTES, Volume, VolumeFile, VolumeId,
     file::faulty::{Faults, FaultyFile},
 };
@@ -39,21 +40,9 @@ const CLUSTER: Uuid = Uuid::from_u128(1);
 const REUSE_DELAY: Duration = Duration::from_millis(3);
 const PIN_MAX: Duration = Duration::from_secs(3600);
 
-type Violation = String;
-
 struct Put {
     row: Row,
     future: Pin<Box<dyn Future<Output = Result<Stored>>>>,
-}
-
-struct Get {
-    row: Row,
-    at: usize,
-    end: usize,
-    reader: Reader,
-    expected: Option<Vec<u8>>,
-    /// The row was there, and no failover or restart has been since.
-    must_succeed: bool,
 }
 
 struct Simulation {
@@ -466,39 +455,8 @@ impl Simulation {
     }
 }
 
-impl Get {
-    fn new(row: Row, range: Range<u64>, reader: Reader, must_succeed: bool) -> Self {
-        Self { row, at: range.start as usize, end: range.end as usize, reader, expected: None, must_succeed }
-    }
-
-    /// Reads a piece; `true` at the end.
-    fn next(&mut self) -> Result<bool, Violation> {
-        let Poll::Ready(read) = poll(std::pin::pin!(self.reader.next())) else { return Err("a read waits".into()) };
-        match read {
-            Ok(Some(piece)) => {
-                let to = self.at + piece.len();
-                let bytes = || content(self.row.key, self.row.generation, self.row.bytes() as usize);
-                if self.expected.get_or_insert_with(bytes).get(self.at..to) != Some(&piece) {
-                    return Err(format!("{:?} returned other bytes at {}", self.row.locators, self.at));
-                }
-                self.at = to;
-                Ok(false)
-            }
-            Ok(None) if self.at == self.end => Ok(true),
-            Ok(None) => Err(format!("{:?} ended at {} of {}", self.row.locators, self.at, self.end)),
-            Err(Error::Io(_)) => Ok(true),
-            Err(_) if self.row.is_damaged || !self.must_succeed => Ok(true),
-            Err(error) => Err(format!("{:?} is lost: {error}", self.row.locators)),
-        }
-    }
-}
-
 fn store(clock: &Arc<AtomicU64>) -> Store {
     let clock = clock.clone();
     let now = move || Duration::from_millis(clock.load(Ordering::Relaxed));
     Store::inline(Options { reuse_delay: REUSE_DELAY, pin_max: PIN_MAX }, Box::new(now))
-}
-
-fn poll<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
-    future.poll(&mut Context::from_waker(Waker::noop()))
 }
