@@ -1,4 +1,4 @@
-"""For the reads that exist twice (test_reads.py): random rows, questions about them, and a comparison of the answers."""
+"""For the reads that exist twice (test_reads.py): random rows, questions about them, a comparison of the answers."""
 
 import contextlib
 import json

@@ -31,8 +31,8 @@ use super::{
     profile::Profile,
 };
 use crate::{
-    Error, Expected, Generation, HEAD_BYTES, Locator, NewBytes, NewVolume, Options, Result, SegmentId, Store,
-    Stored, UNIT_BYTES, Volume, VolumeFile, VolumeId,
+    Error, Expected, Generation, HEAD_BYTES, Locator, NewBytes, NewVolume, Options, Result, SegmentId, Store, Stored,
+    UNIT_BYTES, Volume, VolumeFile, VolumeId,
     file::faulty::{Faults, FaultyFile},
 };
 
