@@ -3,7 +3,7 @@
 
 use mantle_telemetry::metrics::{Metric, counter, gauge, histogram};
 
-/// All of them, as `docs/metrics.md` shows them.
+/// Those of every gateway.
 pub const METRICS: &[Metric] = &[
     counter("mantle_gateway_requests_total", "verb, code", "Requests answered, by HTTP status."),
     histogram("mantle_gateway_request_seconds", "verb", "Time from a request's head to its answer's."),
@@ -41,34 +41,6 @@ pub const METRICS: &[Metric] = &[
         "",
         "Reads of an object whose bytes are not there, answered with 500; the log names the object.",
     ),
-    counter(
-        "mantle_gateway_bytes_corrupt_total",
-        "",
-        "Reads of an object whose bytes in a volume are damaged, answered with 500 or ended short; the log names the object.",
-    ),
-    gauge(
-        "mantle_gateway_volume_bytes",
-        "of",
-        "Bytes of this gateway's volume: its segments (`volume`); those that are leased; of these `used`, and of the used ones \
-         `waiting` (freed, and not reusable yet) and `in_doubt` (of puts whose outcome nobody learned).",
-    ),
-    gauge("mantle_gateway_volume_mounted", "", "1 while this gateway's volume is mounted."),
-    gauge(
-        "mantle_gateway_volume_read_only",
-        "",
-        "1 once a flush of the volume has failed: nothing is put until a restart.",
-    ),
-    gauge("mantle_gateway_volume_can_grow", "", "0 while the volume needs more room and gets none."),
-    counter(
-        "mantle_gateway_frees_refused_total",
-        "",
-        "Deleted extents whose blocks were not in use, or another object's. Not 0: an error of this service.",
-    ),
-    counter(
-        "mantle_gateway_segments_refused_total",
-        "",
-        "Segments that were not taken into use, because rows name the same blocks twice. Not 0: an error of this service.",
-    ),
     counter("mantle_gateway_departed_total", "", "Requests whose client went away before the answer."),
     counter(
         "mantle_gateway_orphans_removed_total",
@@ -98,6 +70,38 @@ pub const METRICS: &[Metric] = &[
     ),
 ];
 
+/// Those of a gateway that has a volume. On another, a gauge that is 0 would say that its volume is not mounted.
+pub const OF_VOLUMES: &[Metric] = &[
+    counter(
+        "mantle_gateway_bytes_corrupt_total",
+        "",
+        "Reads of an object whose bytes in a volume are damaged, answered with 500 or ended short; the log names the object.",
+    ),
+    gauge(
+        "mantle_gateway_volume_bytes",
+        "of",
+        "Bytes of this gateway's volume: its segments (`volume`); those that are leased; of these `used`, and of the used ones \
+         `waiting` (freed, and not reusable yet) and `in_doubt` (of puts whose outcome nobody learned).",
+    ),
+    gauge("mantle_gateway_volume_mounted", "", "1 while this gateway's volume is mounted."),
+    gauge(
+        "mantle_gateway_volume_read_only",
+        "",
+        "1 once a flush of the volume has failed: nothing is put until a restart.",
+    ),
+    gauge("mantle_gateway_volume_can_grow", "", "0 while the volume needs more room and gets none."),
+    counter(
+        "mantle_gateway_frees_refused_total",
+        "",
+        "Deleted extents whose blocks were not in use, or another object's. Not 0: an error of this service.",
+    ),
+    counter(
+        "mantle_gateway_segments_refused_total",
+        "",
+        "Segments that were not taken into use, because rows name the same blocks twice. Not 0: an error of this service.",
+    ),
+];
+
 #[cfg(test)]
 mod tests {
     use std::{fs, path::Path};
@@ -109,6 +113,7 @@ mod tests {
     #[test]
     fn metrics_page_is_current() {
         mantle_types::pages::assert_section("metrics.md", "gateway", &page(METRICS));
+        mantle_types::pages::assert_section("metrics.md", "volumes", &page(OF_VOLUMES));
     }
 
     #[test]
@@ -121,6 +126,6 @@ mod tests {
                 fs::read_to_string(&path).map_or_else(|_| folders.push(path), |source| text.push_str(&source));
             }
         }
-        assert_eq!(unknown_names(METRICS, &text, "mantle_gateway_"), Vec::<String>::new());
+        assert_eq!(unknown_names(&[METRICS, OF_VOLUMES].concat(), &text, "mantle_gateway_"), Vec::<String>::new());
     }
 }

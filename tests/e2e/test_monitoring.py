@@ -34,6 +34,9 @@ def test_every_metric_and_label_exists_from_the_start(stack):
     problems = [problem for missing in named for problem in missing]
     assert problems == []
     assert sum(len(has) for has in there.values()) > 100
+    # Where there is no volume, a 0 in `mantle_gateway_volume_mounted` would raise an alert for ever.
+    of_gateway = there[f"mantle-gateway {stack.gateway.probe}/metrics"]
+    assert [name for name in of_gateway if name.startswith(monitoring.OF_VOLUMES)] == []
 
 
 LOOKUPS = 30

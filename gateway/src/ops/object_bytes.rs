@@ -16,7 +16,7 @@ use crate::{
 
 /// Counters of reads that found no bytes, or damaged ones.
 const BYTES_MISSING: &str = "mantle_gateway_bytes_missing_total";
-pub(super) const BYTES_CORRUPT: &str = "mantle_gateway_bytes_corrupt_total";
+const BYTES_CORRUPT: &str = "mantle_gateway_bytes_corrupt_total";
 /// How often a put follows the segment of its bytes to another epoch.
 pub(super) const RENEWALS_MAX: u32 = 5;
 /// Most extents that a read keeps in memory.

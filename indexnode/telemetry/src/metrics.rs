@@ -4,6 +4,7 @@
 use metrics::{describe_counter, describe_gauge, describe_histogram};
 
 /// One metric.
+#[derive(Clone)]
 pub struct Metric {
     /// Name, with its unit at the end; a counter's ends in `_total`.
     pub name: &'static str,

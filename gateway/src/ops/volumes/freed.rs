@@ -8,7 +8,7 @@ use super::Keeper;
 /// Most deletes that a node is asked for at once.
 const PAGE_LOCATORS: usize = 1_000;
 /// Counter of extents whose blocks could not be freed.
-pub(super) const FREES_REFUSED: &str = "mantle_gateway_frees_refused_total";
+const FREES_REFUSED: &str = "mantle_gateway_frees_refused_total";
 
 impl Keeper<'_> {
     pub(super) async fn take_freed(&mut self) -> Result<()> {

@@ -23,10 +23,10 @@ use mantle_types::{Error, ErrorCode};
 use mantle_volumes::Lease;
 use uuid::Uuid;
 
-use super::object_bytes::BYTES_CORRUPT;
 use crate::{
     app::Gateway,
     data::volumes::Volumes,
+    metric_table,
     store::{Mount, Store},
 };
 
@@ -38,11 +38,8 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Keeps the volume for ever, if there is one.
 pub async fn run(gateway: Arc<Gateway>) {
     let Some(volumes) = gateway.data.volumes().cloned() else { return };
+    mantle_telemetry::metrics::describe(metric_table::OF_VOLUMES);
     volumes.report();
-    // Prometheus sees the series from the start.
-    for name in [freed::FREES_REFUSED, segments::SEGMENTS_REFUSED, BYTES_CORRUPT] {
-        metrics::counter!(name).absolute(0);
-    }
     let owner = Uuid::new_v4();
     loop {
         match mount::mount(&gateway, &volumes, owner).await {

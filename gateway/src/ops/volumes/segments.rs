@@ -17,7 +17,7 @@ use crate::store::{NamedIn, SegmentLease};
 /// Most locators of a page of a segment's.
 const PAGE_LOCATORS: usize = 5_000;
 /// Counter of segments that are left out.
-pub(super) const SEGMENTS_REFUSED: &str = "mantle_gateway_segments_refused_total";
+const SEGMENTS_REFUSED: &str = "mantle_gateway_segments_refused_total";
 /// Most segments that a node admits in a call.
 const ADMITTED_MAX: usize = 1_000;
 
