@@ -5,6 +5,7 @@ lost or doubled, no lock left (P20, P21, P23, P24).
 import os
 import random
 import signal
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -151,6 +152,10 @@ class Steps:
     def __init__(self, stack, connect: Callable[[], psycopg.Connection]):
         self.stack, self.connect = stack, connect
 
+    def asked(self) -> float:
+        """How often the gateway has asked for recorded answers."""
+        return self.stack.gateway.metrics().get('mantle_gateway_sql_seconds_count{statement="replay"}', 0)
+
     @contextmanager
     def held_at(self, step: str, begin: Callable[[], Future]) -> Iterator[Future]:
         """Starts a rename, and holds it at the step while the block runs."""
@@ -171,16 +176,13 @@ class Steps:
         The leader then keeps the prepare waiting, until no connection to PostgreSQL works any more.
         """
 
-        def asked() -> float:
-            return self.stack.gateway.metrics().get('mantle_gateway_sql_seconds_count{statement="replay"}', 0)
-
         pooler = self.stack.pgbouncer.process.pid()
 
         def started(begin: Callable[[], Future]) -> Future:
             with frozen(self.stack.indexnodes[leader(self.stack)].process.pid()):
-                before = asked()
+                before = self.asked()
                 moved = begin()
-                wait_until(lambda: asked() > before, "the question before", READY_BOUND_S)
+                wait_until(lambda: self.asked() > before, "the question before", READY_BOUND_S)
                 os.kill(pooler, signal.SIGSTOP)
             return moved
 
@@ -273,6 +275,19 @@ def test_a_rename_survives_kill_9_at_each_step(stack, bucket, rest, steps, victi
     rest.rename(bucket, destination, source)
     assert walk(rest, bucket) == {"new/", "old/", "old/directory/", "old/directory/inside/"}
     wait_until(lambda: len(replicas(stack)) == len(stack.indexnodes), "every replica", READY_BOUND_S)
+
+
+def test_a_retry_is_not_refused_because_of_its_first_attempt(stack, bucket, rest, steps):
+    """The retry looks for an answer before the first attempt commits, and for the source afterwards (P19)."""
+    rest.mkdir(bucket, "old")
+    rename = partial(rest.twin().rename, bucket, "old/", "new/", key=str(uuid.uuid4()))
+    with ThreadPoolExecutor(2) as pool:
+        with steps.held_at("written", lambda: pool.submit(rename)) as first:
+            before = steps.asked()
+            retry = pool.submit(rename)
+            wait_until(lambda: steps.asked() > before, "the retry's question", READY_BOUND_S)
+        assert (retry.result().status, retry.result().body) == (first.result().status, first.result().body)
+    assert rest.list(bucket, "") == ["new/"]
 
 
 @pytest.mark.allows("postgresql", "terminating connection due to administrator command")

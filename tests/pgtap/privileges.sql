@@ -11,7 +11,7 @@ SELECT mantle.grant_namespace('tap-privileges', 'mantle_analyst') AS x \gset
 CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
     ('mantle_gateway',
      'abort_upload_delegated admit_move all_uploads assignment_changes cluster_id compact copy_object copy_part create_namespace
-     admit_segments create_manifest_delegated create_upload_delegated delete_namespace delete_object directories_below
+     admit_segments await_answers create_manifest_delegated create_upload_delegated delete_namespace delete_object directories_below
      dirstat drop_manifest_delegated end_stale_session extents_between fence_request_delegated finish_upload_delegated
      forget_freed_delegated hosted_groups lease lease_segments lineage list list_filled list_local list_namespaces
      largest_below list_parts list_tree list_uploads mkdir mount_volume names_below operation part_of_object prune_tree put_object

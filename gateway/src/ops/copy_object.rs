@@ -90,10 +90,7 @@ impl Gateway {
                 return Err(Error::new(ErrorCode::InvalidArgument, why).into());
             }
         }
-        let path = super::put_object::object_path(key)?;
-        let Some((name, parents)) = path.split_last() else {
-            return Err(Error::from(ErrorCode::InvalidArgument).into());
-        };
+        super::put_object::object_path(key)?;
         let described = copy.replaced.as_ref();
         let hash = RequestHash::new("copy_object", namespace, key)
             .part(source.0)
@@ -110,6 +107,26 @@ impl Gateway {
         {
             return Ok(Copied::recorded(&written));
         }
+        let copied = self.copy_new(call, source, destination, copy, hash, accept).await;
+        let Err(refusal) = copied else { return copied };
+        let earlier = self.earlier_answer(call, namespace, hash).await?;
+        earlier.map(|written| Copied::recorded(&written)).ok_or(refusal)
+    }
+
+    /// The first attempt.
+    async fn copy_new<E: From<Error>>(
+        &self,
+        call: &Call,
+        source: Place<'_>,
+        (namespace, key): Place<'_>,
+        copy: &Copy,
+        hash: i64,
+        accept: impl Fn(&Entry) -> Result<(), E>,
+    ) -> Result<Copied, E> {
+        let path = super::put_object::object_path(key)?;
+        let Some((name, parents)) = path.split_last() else {
+            return Err(Error::from(ErrorCode::InvalidArgument).into());
+        };
         let mut restarts = Restarts::default();
         let mut computed = None;
         loop {

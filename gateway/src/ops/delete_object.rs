@@ -82,24 +82,24 @@ impl Gateway {
             return Err(Error::new(ErrorCode::InvalidArgument, "a key that ends in a slash names a directory"));
         };
         let hash = condition.hashed(RequestHash::new("delete_object", namespace, key)).finish();
-        if self.replayed(call, namespace, hash).await?.is_some() {
-            return Ok(());
-        }
-        let mut restarts = Restarts::default();
-        loop {
-            let parent = self.locate_parent(&call.caller, namespace, parents, Purpose::Lookup).await?;
-            parent.check_change(&call.caller)?;
-            let only = self.only_to_delete(call, namespace, key, condition).await?;
-            let (claim, old) = (call.claim(parent.ns, hash), DeleteObject { name: name.to_owned(), only });
-            match self.store.delete_object.run(claim, &call.caller, parent.leased_partition(), old).await {
-                Ok(written) => {
-                    self.delete_replaced(&written).await;
-                    return Ok(());
+        let attempt = async {
+            let mut restarts = Restarts::default();
+            loop {
+                let parent = self.locate_parent(&call.caller, namespace, parents, Purpose::Lookup).await?;
+                parent.check_change(&call.caller)?;
+                let only = self.only_to_delete(call, namespace, key, condition).await?;
+                let (claim, old) = (call.claim(parent.ns, hash), DeleteObject { name: name.to_owned(), only });
+                match self.store.delete_object.run(claim, &call.caller, parent.leased_partition(), old).await {
+                    Ok(written) => {
+                        self.delete_replaced(&written).await;
+                        return Ok(());
+                    }
+                    // Changed since the condition was checked.
+                    Err(e) if e.code() == ErrorCode::PreconditionFailed => restarts.again().await?,
+                    Err(e) => restarts.after(self, e).await?,
                 }
-                // Changed since the condition was checked.
-                Err(e) if e.code() == ErrorCode::PreconditionFailed => restarts.again().await?,
-                Err(e) => restarts.after(self, e).await?,
             }
-        }
+        };
+        self.answer_once(call, namespace, hash, |_| (), attempt).await
     }
 }

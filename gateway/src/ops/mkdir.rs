@@ -34,46 +34,46 @@ impl Gateway {
             .part([u8::from(options.parents)])
             .optional(metadata)
             .finish();
-        if let Some(id) = self.replayed(call, namespace, hash).await? {
-            return Ok(id.as_directory());
-        }
-        let mut restarts = Restarts::default();
-        loop {
-            let directory = match options.parents {
-                true => self.make_parents(call, namespace, parents, None).await?.directory,
-                false => self.locate_parent(&call.caller, namespace, parents, Purpose::DirectoryChange).await?,
-            };
-            directory.check_change(&call.caller)?;
-            self.admit_key(directory.ns, &path).await?;
-            let claim = call.claim(directory.ns, hash);
-            let awaited = self.index.begin_await(namespace, claim.key());
-            let (code, written) = self
-                .with_new_id(|id| {
-                    let new = NewDirectory {
-                        name: directory_name(name),
-                        id: id.as_directory(),
-                        permission: call.permission(DIRECTORY_MODE),
-                        explicit: true,
-                        user_metadata: options.user_metadata.clone(),
-                    };
-                    self.store.mkdir.submit(claim, &call.caller, directory.leased_partition(), new)
-                })
-                .await?;
-            match code {
-                // One stream has both in commit order, so the parents appear before the directory.
-                None => return awaited.acknowledge(&written).await.map(|()| written.id.as_directory()),
-                Some(ErrorCode::AlreadyExists) if options.exist_ok => {
-                    if options.replaces_metadata {
-                        self.replace_metadata(call, namespace, key, options.user_metadata).await?;
+        let attempt = async {
+            let mut restarts = Restarts::default();
+            loop {
+                let directory = match options.parents {
+                    true => self.make_parents(call, namespace, parents, None).await?.directory,
+                    false => self.locate_parent(&call.caller, namespace, parents, Purpose::DirectoryChange).await?,
+                };
+                directory.check_change(&call.caller)?;
+                self.admit_key(directory.ns, &path).await?;
+                let claim = call.claim(directory.ns, hash);
+                let awaited = self.index.begin_await(namespace, claim.key());
+                let (code, written) = self
+                    .with_new_id(|id| {
+                        let new = NewDirectory {
+                            name: directory_name(name),
+                            id: id.as_directory(),
+                            permission: call.permission(DIRECTORY_MODE),
+                            explicit: true,
+                            user_metadata: options.user_metadata.clone(),
+                        };
+                        self.store.mkdir.submit(claim, &call.caller, directory.leased_partition(), new)
+                    })
+                    .await?;
+                match code {
+                    // One stream has both in commit order, so the parents appear before the directory.
+                    None => return awaited.acknowledge(&written).await.map(|()| written.id.as_directory()),
+                    Some(ErrorCode::AlreadyExists) if options.exist_ok => {
+                        if options.replaces_metadata {
+                            self.replace_metadata(call, namespace, key, options.user_metadata).await?;
+                        }
+                        return Ok(written.id.as_directory());
                     }
-                    return Ok(written.id.as_directory());
+                    Some(code @ ErrorCode::AlreadyExists) => {
+                        return Err(Error::new(code, format!("the directory `{}/` exists", path.components().join("/"))));
+                    }
+                    Some(code) => restarts.after(self, code.into()).await?,
                 }
-                Some(code @ ErrorCode::AlreadyExists) => {
-                    return Err(Error::new(code, format!("the directory `{}/` exists", path.components().join("/"))));
-                }
-                Some(code) => restarts.after(self, code.into()).await?,
             }
-        }
+        };
+        self.answer_once(call, namespace, hash, |written| written.id.as_directory(), attempt).await
     }
 
     /// Puts the key `dir/`: makes the directory, or an implicit one explicit, or replaces the metadata of an explicit one.

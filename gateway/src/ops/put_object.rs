@@ -173,16 +173,27 @@ impl Gateway {
         &self,
         putting: &Putting<'_>,
         stored: &mut Stored,
+        reached: Option<Reached>,
+    ) -> Result<Committed> {
+        let (call, namespace, hash) = (putting.call, putting.namespace, putting.hash(stored));
+        let answered = |_: &Written| {
+            // The earlier attempt stored the same bytes under its own locator; if it is not this call's own.
+            Committed { is_named: putting.doubt.is_none().then_some(false), made: None }
+        };
+        let attempt = self.commit_new(putting, hash, stored, reached);
+        self.answer_once(call, namespace, hash, answered, attempt).await
+    }
+
+    async fn commit_new(
+        &self,
+        putting: &Putting<'_>,
+        hash: i64,
+        stored: &mut Stored,
         mut reached: Option<Reached>,
     ) -> Result<Committed> {
         let Putting { call, namespace, key, .. } = *putting;
         let path = object_path(key)?;
         let Some((name, parents)) = path.split_last() else { return Err(ErrorCode::InvalidArgument.into()) };
-        let hash = putting.hash(stored);
-        if self.replayed(call, namespace, hash).await?.is_some() {
-            // The earlier attempt stored the same bytes under its own locator.
-            return Ok(Committed { is_named: Some(false), made: None });
-        }
         let (mut restarts, mut renewals, mut manifest) = (Restarts::default(), 0, None);
         loop {
             let parent = self.make_parents(call, namespace, parents, reached.take()).await?;

@@ -24,13 +24,8 @@ impl Gateway {
             return Err(Error::new(ErrorCode::InvalidArgument, "the root is removed with its namespace"));
         }
         let hash = RequestHash::new("remove_tree", namespace, &source.components().join("/")).finish();
-        let id = match self.replayed(call, namespace, hash).await? {
-            Some(id) => id,
-            None => {
-                let change = DirectoryMove { call, namespace, hash, source, destination: None, overwrite: false };
-                self.move_directory(&change).await?
-            }
-        };
+        let change = DirectoryMove { call, namespace, hash, source, destination: None, overwrite: false };
+        let id = self.answer_once(call, namespace, hash, |written| written.id, self.move_directory(&change)).await?;
         self.operation(call, operation_id(call, id)).await
     }
 

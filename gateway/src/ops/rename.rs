@@ -39,14 +39,14 @@ impl Gateway {
             .part(&rename.destination)
             .part([u8::from(rename.overwrite)])
             .finish();
-        if let Some(id) = self.replayed(call, namespace, hash).await? {
-            return Ok(id);
-        }
-        if !source.is_directory() {
-            return self.rename_object(call, namespace, &source, &destination, rename.overwrite, hash).await;
-        }
-        let (source, destination) = (&source, Some(&destination));
         let overwrite = rename.overwrite;
-        self.move_directory(&DirectoryMove { call, namespace, hash, source, destination, overwrite }).await
+        let attempt = async {
+            if !source.is_directory() {
+                return self.rename_object(call, namespace, &source, &destination, overwrite, hash).await;
+            }
+            let (source, destination) = (&source, Some(&destination));
+            self.move_directory(&DirectoryMove { call, namespace, hash, source, destination, overwrite }).await
+        };
+        self.answer_once(call, namespace, hash, |written| written.id, attempt).await
     }
 }

@@ -1,6 +1,9 @@
-//! Recorded answers. A retry under a client's request id must not resolve its path again, or it may apply twice (P19).
+//! Recorded answers. A retry under a client's request id must not resolve its path again, or it may apply twice (P19). And
+//! it must not be refused because of what its earlier attempt has changed.
 
-use mantle_types::{EntryId, NamespaceId, Result};
+use std::future::Future;
+
+use mantle_types::{EntryId, NamespaceId, Result, error::Retry};
 
 use crate::{
     app::{Call, Gateway},
@@ -8,16 +11,45 @@ use crate::{
 };
 
 impl Gateway {
-    /// The id that an earlier attempt answered, once the index serves its change. `None` unless the client chose the
-    /// request id.
-    pub(super) async fn replayed(&self, call: &Call, namespace: &str, hash: i64) -> Result<Option<EntryId>> {
-        match call.client_key {
-            true => self.recorded(call, namespace, hash).await,
-            false => Ok(None),
+    /// Answers a request: as an earlier attempt was answered, if the client chose the request id; otherwise by `attempt`.
+    ///
+    /// An earlier attempt may be under way, or have committed and wait for its standby: nobody sees its answer yet. When it
+    /// is done, its change may be why this attempt is refused. So before a refusal, its end is awaited, and its
+    /// answer is looked for again.
+    pub(super) async fn answer_once<T>(
+        &self,
+        call: &Call,
+        namespace: &str,
+        hash: i64,
+        answer: impl Fn(&Written) -> T,
+        attempt: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        if call.client_key
+            && let Some(written) = self.recorded_answer(call, namespace, hash).await?
+        {
+            return Ok(answer(&written));
+        }
+        match attempt.await {
+            // After the other errors the client repeats the request.
+            Err(refusal) if refusal.code().row().retry == Retry::No => {
+                let earlier = self.earlier_answer(call, namespace, hash).await?;
+                earlier.map(|written| answer(&written)).ok_or(refusal)
+            }
+            other => other,
         }
     }
 
-    /// The same, for any request id.
+    /// What an earlier attempt was answered, after the end of those that are under way. `None` unless the client chose the
+    /// request id.
+    pub(super) async fn earlier_answer(&self, call: &Call, namespace: &str, hash: i64) -> Result<Option<Written>> {
+        if !call.client_key {
+            return Ok(None);
+        }
+        self.store.await_answers().await?;
+        self.recorded_answer(call, namespace, hash).await
+    }
+
+    /// The id that an earlier attempt answered, once the index serves its change. For any request id.
     pub(super) async fn recorded(&self, call: &Call, namespace: &str, hash: i64) -> Result<Option<EntryId>> {
         Ok(self.recorded_answer(call, namespace, hash).await?.map(|written| written.id))
     }

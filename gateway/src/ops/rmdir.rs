@@ -13,10 +13,8 @@ impl Gateway {
     pub async fn rmdir(&self, call: &Call, namespace: &str, key: &str) -> Result<()> {
         let path = Path::parse(key)?;
         let hash = RequestHash::new("rmdir", namespace, &path.components().join("/")).finish();
-        match self.replayed(call, namespace, hash).await? {
-            Some(_) => Ok(()),
-            None => self.remove_directory(call, namespace, &path, hash, None).await,
-        }
+        let attempt = self.remove_directory(call, namespace, &path, hash, None);
+        self.answer_once(call, namespace, hash, |_| (), attempt).await
     }
 
     /// `only`: the directory that is meant; another one of its name stays.
@@ -71,16 +69,15 @@ impl Gateway {
         let path = Path::parse(key)?;
         let hash = condition.hashed(RequestHash::new("delete_marker", namespace, key)).finish();
         let implicit = Call { request: call.step(NamespaceId(0), "make_implicit", hash).request, ..call.clone() };
-        for attempt in [call, &implicit] {
-            if self.replayed(attempt, namespace, hash).await?.is_some() {
-                return Ok(());
+        let attempt = async {
+            let only = self.only_to_delete(call, namespace, key, condition).await?.map(|(id, _)| id.as_directory());
+            match self.remove_directory(call, namespace, &path, hash, only).await {
+                Err(e) if e.code() == ErrorCode::NotEmpty => self.make_implicit(&implicit, namespace, key, hash).await,
+                other => other,
             }
-        }
-        let only = self.only_to_delete(call, namespace, key, condition).await?.map(|(id, _)| id.as_directory());
-        match self.remove_directory(call, namespace, &path, hash, only).await {
-            Err(e) if e.code() == ErrorCode::NotEmpty => self.make_implicit(&implicit, namespace, key, hash).await,
-            other => other,
-        }
+        };
+        let removed = self.answer_once(call, namespace, hash, |_| (), attempt);
+        self.answer_once(&implicit, namespace, hash, |_| (), removed).await
     }
 
     /// rmdir has checked that the caller may remove the directory.

@@ -38,30 +38,30 @@ impl Gateway {
             .optional(number(new.mode.map(u32::from)))
             .optional(new.user_metadata.as_ref().map(Value::to_string))
             .finish();
-        if let Some(id) = self.replayed(call, namespace, hash).await? {
-            return Ok(id);
-        }
-        let mut restarts = Restarts::default();
-        loop {
-            let found = self.find(call, namespace, key, Naming::Either).await?;
-            check(&call.caller, &found.entry, new)?;
-            let claim = call.claim(found.ns, hash);
-            let set = SetAttributes {
-                owner: new.owner,
-                group: new.group,
-                mode: new.mode,
-                user_metadata: new.user_metadata.clone(),
-                ..SetAttributes::of(&found.entry)
-            };
-            match self.store.set_attributes.run(claim, &call.caller, found.partition, set).await {
-                Ok(written) => {
-                    if found.entry.is_directory() {
-                        self.index.await_written(namespace, claim.key(), &written).await?;
+        let attempt = async {
+            let mut restarts = Restarts::default();
+            loop {
+                let found = self.find(call, namespace, key, Naming::Either).await?;
+                check(&call.caller, &found.entry, new)?;
+                let claim = call.claim(found.ns, hash);
+                let set = SetAttributes {
+                    owner: new.owner,
+                    group: new.group,
+                    mode: new.mode,
+                    user_metadata: new.user_metadata.clone(),
+                    ..SetAttributes::of(&found.entry)
+                };
+                match self.store.set_attributes.run(claim, &call.caller, found.partition, set).await {
+                    Ok(written) => {
+                        if found.entry.is_directory() {
+                            self.index.await_written(namespace, claim.key(), &written).await?;
+                        }
+                        return Ok(written.id);
                     }
-                    return Ok(written.id);
+                    Err(e) => restarts.after(self, e).await?,
                 }
-                Err(e) => restarts.after(self, e).await?,
             }
-        }
+        };
+        self.answer_once(call, namespace, hash, |written| written.id, attempt).await
     }
 }

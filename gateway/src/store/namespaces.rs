@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use futures::future::try_join_all;
 use mantle_types::{Error, ErrorCode, GroupId, NamespaceId, Permission, Result};
 use serde::Serialize;
 use tokio_postgres::{Row, types::Type};
@@ -166,6 +167,16 @@ impl Store {
             (&claim.hash, Type::INT8),
         ];
         recorded(self.query(&sql::REPLAY, &params).await?.first())
+    }
+
+    /// Waits until every answer that is being recorded on any node is recorded, or is not going to be.
+    ///
+    /// # Errors
+    /// A transaction takes longer than changes may wait for locks; or a node does not answer.
+    pub async fn await_answers(&self) -> Result<()> {
+        let nodes = self.nodes.all().await?;
+        let ends = nodes.iter().map(|node| node.database.query_one(&sql::AWAIT_ANSWERS, &[]));
+        try_join_all(ends).await.map(drop)
     }
 
     /// The recorded answer of a request that created or removed a namespace.

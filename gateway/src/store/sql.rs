@@ -132,6 +132,7 @@ statements! {
     REPLAY "replay" read
         "SELECT n.ns, r.known AS found, r.code, r.id, r.version \
          FROM mantle.namespace($2) n CROSS JOIN LATERAL mantle.replay($1, n.ns, $3, $4) r";
+    AWAIT_ANSWERS "await_answers" read "SELECT mantle.await_answers()";
     /// The recorded answer of a request that creates or deletes a namespace (its key has namespace 0).
     REPLAY_NAMESPACE "replay_namespace" read
         "SELECT 0::bigint AS ns, r.known AS found, r.code, r.id FROM mantle.replay($1, 0, $2, $3) r";
