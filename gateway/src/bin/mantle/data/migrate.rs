@@ -114,7 +114,8 @@ fn check_plain(url: &Url, is_chosen: bool) -> Result<()> {
 }
 
 async fn ask(client: &Client, options: &Options, method: Method) -> Result<Migration> {
-    let token = secret_file::password(&options.token_file).context("--token-file")?;
+    let token = secret_file::password(&options.token_file);
+    let token = token.map_err(|error| failure(Exit::Usage, format!("--token-file: {error:#}")))?;
     let mut url = url_of(options)?;
     if let Some(namespace) = options.namespace.as_ref().filter(|_| method == Method::POST) {
         url.query_pairs_mut().append_pair("namespace", namespace);
