@@ -210,6 +210,12 @@ impl Config {
             resolve(learner).context("learners")?;
             ensure!(!self.peers.contains(learner), "`{learner}` is among both peers and learners");
         }
+        for other in self.peers.iter().chain(&self.learners) {
+            ensure!(
+                self.tls.is_some() || is_loopback(other)?,
+                "`{other}` is another machine, so its calls need certificates: add the section [tls]"
+            );
+        }
         for (name, value) in
             [("host", &self.postgres.host), ("database", &self.postgres.database), ("user", &self.postgres.user)]
         {
@@ -309,6 +315,9 @@ mod tests {
             ("\"127.0.0.1:7412\"", "\"127.0.0.1:7411\"", "twice"),
             ("\"127.0.0.1:7412\"", "\"nonsense\"", "host:port"),
             ("database = \"mantle\"", "database = \"\"", "postgres.database"),
+            ("127.0.0.1:7411", "10.0.0.1:7411", "not a loopback address"),
+            ("127.0.0.1:7412", "10.0.0.1:7412", "calls need certificates"),
+            ("host = \"127.0.0.1\"", "host = \"10.0.0.1\"", "[postgres.tls]"),
         ] {
             let text = GOOD.replace(from, to);
             assert_ne!(text, GOOD, "{from}");

@@ -239,9 +239,14 @@ impl Node {
     }
 
     /// Learns what members have promised. If it is more than this replica has, its folder went back (P48).
+    ///
+    /// A replica that believes a forged one discards its log, so one of an impossible term is ignored.
     pub(crate) fn learn_promises(&self, promises: &[peer::Promise]) {
         for message in promises {
             let promise = Promise::of_message(message);
+            if self.terms.check_promised(promise.highest_term()).is_err() {
+                continue;
+            }
             if message.node_id != self.node_id {
                 self.promises.note(message.node_id, promise);
                 continue;

@@ -11,7 +11,7 @@ from stack.account import Account
 from stack.certificates import AUTHORITY, BOTH, SERVER, make, path
 from stack.layout import Host
 
-from .layout import ClusterLayout
+from .layout import PORT_ETCD, PORT_ETCD_PEER, PORT_PATRONI, PORT_PGBOUNCER, PORT_POSTGRESQL, ClusterLayout
 
 ETCD_AUTHORITY = "ca"
 ADMINISTRATOR = "administrator"
@@ -24,15 +24,19 @@ def make_missing(layout: ClusterLayout, account: Account) -> None:
     account.own_folder(layout.certificates, 0o700)
     for authority in (ETCD_AUTHORITY, AUTHORITY):
         make_authority(layout, account, authority)
-    # A member's address must be in its certificate, also the one that the others see. With loopback hosts that is this
-    # machine's own.
-    etcd = [*(host.address for host in layout.etcd_hosts), layout.own_address]
-    # Members are clients of each other.
-    make(layout, account, "etcd", "/CN=etcd", etcd, [BOTH], ETCD_AUTHORITY)
+    make_etcd(layout, account)
     make(layout, account, "patroni", "/CN=patroni", [], ["extendedKeyUsage=clientAuth"], ETCD_AUTHORITY)
     make_administrator(layout, account)
     for host in (*layout.index_hosts, *layout.gateway_hosts, *layout.database_hosts):
         make_for(layout, account, host)
+
+
+def make_etcd(layout: ClusterLayout, account: Account, **options) -> None:
+    """Makes the certificate of etcd's members, who are clients of each other; the options are those of `make`."""
+    # A member's address must be in its certificate, also the one that the others see. With loopback hosts that is this
+    # machine's own.
+    addresses = [*(host.address for host in layout.etcd_hosts), layout.own_address]
+    make(layout, account, "etcd", "/CN=etcd", addresses, [BOTH], ETCD_AUTHORITY, **options)
 
 
 def make_administrator(layout: ClusterLayout, account: Account, **options) -> None:
@@ -69,3 +73,13 @@ def client_context(layout: ClusterLayout, authority: str = AUTHORITY) -> ssl.SSL
 def of(layout: ClusterLayout, host: Host, suffix: str = "") -> dict[str, str]:
     """The paths of a host's certificate, its key, and the authority, as templates name them."""
     return certificates.files(layout, f"{host.name}{suffix}")
+
+
+def watched(layout: ClusterLayout) -> str:
+    """The list of monitoring/certificates.sh: files that no process of Mantle's reports, and ports that show them."""
+    lines = {name: [] for name in (ETCD_AUTHORITY, AUTHORITY, "patroni", ADMINISTRATOR)}
+    lines["etcd"] = [f"{host.address}:{port}" for host in layout.etcd_hosts for port in (PORT_ETCD, PORT_ETCD_PEER)]
+    for host in layout.database_hosts:
+        sessions = (f"postgres://{host.address}:{port}" for port in (PORT_POSTGRESQL, PORT_PGBOUNCER))
+        lines[host.name] = [f"{host.address}:{PORT_PATRONI}", *sessions]
+    return "".join(f"{' '.join([str(path(layout, f'{name}.crt')), *ports])}\n" for name, ports in lines.items())

@@ -1,6 +1,9 @@
 """Prometheus for a cluster: whom it asks, the rules, and the processes that tests start. `make cluster` only writes the
 settings; to run them, see patroni/README.md.
 
+certificates.sh watches the certificates of other programs. `make cluster` writes its list; an administrator, or a test,
+runs it.
+
 Invariant: targets are in files of their own, which Prometheus reads again when a host is added.
 """
 
@@ -12,6 +15,7 @@ from stack import http, packages, programs
 from stack.failure import Failure
 from stack.layout import REPOSITORY
 from stack.service import Service
+from stack.terminal import run
 
 from . import certificates
 from .cluster import Cluster
@@ -74,9 +78,25 @@ def write(cluster: Cluster) -> Path:
         shutil.copyfile(SOURCE / name, folder / name)
     authority = certificates.path(cluster.layout, f"{certificates.AUTHORITY}.crt")
     shutil.copyfile(authority, folder / "authority.crt")
+    write_certificates(cluster)
     for job, of_job in targets(cluster).items():
         write_targets(cluster, job, of_job)
     return folder / "prometheus.yml"
+
+
+def write_certificates(cluster: Cluster) -> Path:
+    """Writes the list of certificates to watch; returns its path."""
+    path = folder_of(cluster) / "certificates.list"
+    path.write_text(certificates.watched(cluster.layout), encoding="utf-8")
+    return path
+
+
+def check_certificates(cluster: Cluster) -> Path:
+    """Checks the certificates of other programs now; returns the page, which node_exporter adds to its own."""
+    page = folder_of(cluster) / "textfile" / "certificates.prom"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    run([SOURCE / "certificates.sh", write_certificates(cluster), page], "checking certificates")
+    return page
 
 
 def write_targets(cluster: Cluster, job: str, of_job: Targets) -> None:
@@ -136,18 +156,21 @@ def describe(labels: dict[str, str]) -> str:
 
 
 class NodeExporter(Service):
-    """Debian's node_exporter, unpacked: file systems only."""
+    """Debian's node_exporter, unpacked: file systems, and the page about certificates."""
 
     def __init__(self, cluster: Cluster):
+        self.cluster = cluster
         program = program_of(cluster, "prometheus-node-exporter", "prometheus-node-exporter")
         address = f"{cluster.layout.own_address}:{PORT_NODE_EXPORTER}"
         super().__init__(cluster.layout, cluster.account, "node-exporter", [
             program, f"--web.listen-address={address}", "--collector.disable-defaults", "--collector.filesystem",
+            "--collector.textfile", f"--collector.textfile.directory={folder_of(cluster) / 'textfile'}",
         ], config=None)  # fmt: skip
         self.probe = f"http://{address}"
 
     def prepare(self) -> None:
-        """It has neither data nor settings."""
+        """It has neither data nor settings. What a timer does every hour is done once."""
+        check_certificates(self.cluster)
 
     def is_ready(self) -> bool:
         return bool(self.metrics())

@@ -44,10 +44,14 @@ def accepts(address: str, port: int) -> bool:
 def metrics(url: str, tls: ssl.SSLContext | None = None) -> dict[str, float]:
     """The samples of a Prometheus page, by name and labels as written."""
     status, body = call("GET", url, tls=tls)
-    samples = {}
-    if status == 200:
-        for line in body.splitlines():
-            name, _, value = line.rpartition(" ")
-            if name and not line.startswith("#"):
-                samples[name] = float(value)
-    return samples
+    return samples(body) if status == 200 else {}
+
+
+def samples(page: str) -> dict[str, float]:
+    """The samples of the text of a Prometheus page."""
+    found = {}
+    for line in page.splitlines():
+        name, _, value = line.rpartition(" ")
+        if name and not line.startswith("#"):
+            found[name] = float(value)
+    return found

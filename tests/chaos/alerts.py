@@ -53,6 +53,8 @@ UNPROVOKED = {
     "MantleSlotCannotBeMade": "Patroni makes the slot of its own accord; tests/e2e/test_held_up.py has the fault",
     "PostgreSQLIsHeldUp": "a transaction is old after minutes; tests/e2e/test_held_up.py has one that counts sooner",
     "PostgreSQLCertificateIsDue": "certificates live for long; tests/e2e/test_held_up.py has one that does not",
+    "CertificateIsNotLoaded": "it takes hours; tests/cluster/test_certificates.py forgets to load one",
+    "CertificatesAreNotWatched": "a day without a check is longer than any fault",
     "PostgreSQLRunsOut": "it would take the load's connections; tests/e2e/test_held_up.py uses up what nobody needs",
     "MantleObjectBytesAreDamaged": VOLUMES,
     "MantleVolumeIsNotMounted": VOLUMES,

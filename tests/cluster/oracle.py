@@ -97,13 +97,18 @@ def assert_replicas_agree(cluster: Cluster) -> None:
     wait_until(do_agree, "every replica to have as many directories as PostgreSQL", AGREE_BOUND_S)
 
 
-def fsck(cluster: Cluster) -> list[str]:
-    """The differences that `mantle fsck` finds."""
+def mantle(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command `mantle` as an administrator."""
     names = ("MANTLE_INDEX", "MANTLE_TLS_CA", "MANTLE_TLS_CERTIFICATE", "MANTLE_TLS_KEY", "DATABASE_URL", "PGPASSFILE")
     variables = environment_of(cluster)
     environment = {name: variables[name] for name in names}
-    command = [str(cluster.layout.binaries / "mantle"), "fsck"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    command = [str(cluster.layout.binaries / "mantle"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+def fsck(cluster: Cluster) -> list[str]:
+    """The differences that `mantle fsck` finds."""
+    done = mantle(cluster, "fsck")
     return [] if done.returncode == 0 else [f"fsck: {done.stdout}{done.stderr}"]
 
 

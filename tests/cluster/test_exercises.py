@@ -7,7 +7,6 @@ After each exercise every acknowledged directory is in PostgreSQL and on every r
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -25,7 +24,7 @@ from .clients import session
 from .etcdctl import alarms, etcdctl, fill
 from .load import Load, Probe
 from .measure import REPORT, Measured, index_leader, measured
-from .oracle import assert_nothing_is_lost, await_no_problem, fsck, rebuilds
+from .oracle import assert_nothing_is_lost, await_no_problem, fsck, mantle, rebuilds
 
 pytestmark = pytest.mark.long
 PAGE = REPOSITORY / "docs" / "exercises.md"
@@ -98,9 +97,7 @@ class Exercise:
         wait_until(lambda: self.is_healthy(), "`mantle status` without a problem", HEALTHY_BOUND_S)
 
     def is_healthy(self) -> bool:
-        command = [str(self.cluster.layout.binaries / "mantle"), "status", "--seconds", "0"]
-        environment = {"MANTLE_INDEX": ",".join(self.cluster.layout.index_addresses)}
-        return subprocess.run(command, capture_output=True, check=False, env=environment).returncode == 0
+        return mantle(self.cluster, "status", "--seconds", "0").returncode == 0
 
     def voters(self) -> list[Replica]:
         return self.cluster.replicas[:VOTERS]

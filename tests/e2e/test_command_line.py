@@ -185,6 +185,12 @@ def test_usage_without_a_replica(mantle, command):
     assert "MANTLE_INDEX" in assert_ends(mantle(*COMMANDS[command], "--json", MANTLE_INDEX=""), "usage")["message"]
 
 
+@pytest.mark.parametrize("command", OF_INDEX)
+def test_usage_without_certificates_for_another_machine(mantle, command):
+    done = mantle(*COMMANDS[command], "--json", MANTLE_INDEX=f"{NOBODY},198.51.100.1:7410")
+    assert "certificates" in assert_ends(done, "usage")["message"]
+
+
 # Each lacks a part of what the command needs; none is in mantle_monitor.
 @pytest.mark.parametrize(
     ("command", "role"),

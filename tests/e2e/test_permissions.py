@@ -91,6 +91,39 @@ def test_what_is_shown_without_the_permission_to_read(open_bucket, s3, alice, bo
         assert refused(getattr(s3("bob"), call), Bucket=open_bucket, Key=key) in ("AccessDenied", "403")
 
 
+@pytest.mark.parametrize(
+    ("mode", "may_read", "may_write"),
+    [
+        ("0700", False, False), ("0701", False, False), ("0704", False, False), ("0702", False, False),
+        ("0705", True, False), ("0703", False, True), ("0707", True, True),
+    ],
+)  # fmt: skip
+def test_tags_of_a_bucket(private, s3, alice, mode, may_read, may_write):
+    """They are metadata of its root: to read them takes x and r, to change them x and w."""
+    tags = {"Bucket": private, "Tagging": {"TagSet": [{"Key": "a", "Value": "b"}]}}
+    s3("alice").put_bucket_tagging(**tags)
+    chmod(alice, private, "", mode)
+    answers = {allowed: None if allowed else "AccessDenied" for allowed in (True, False)}
+    carol = s3("carol")
+    assert refused(carol.get_bucket_tagging, Bucket=private) == answers[may_read]
+    assert refused(carol.put_bucket_tagging, **tags) == answers[may_write]
+    assert refused(carol.delete_bucket_tagging, Bucket=private) == answers[may_write]
+    there = refused(s3("alice").get_bucket_tagging, Bucket=private)
+    assert there == ("NoSuchTagSet" if may_write else None)
+
+
+def test_uploads_of_others_are_not_listed(open_bucket, s3):
+    """The bucket's owner and uid 0 see all, others their own."""
+    for name in ("alice", "bob", "carol"):
+        s3(name).create_multipart_upload(Bucket=open_bucket, Key=f"shared/{name}")
+    shown = {
+        name: [upload["Key"] for upload in s3(name).list_multipart_uploads(Bucket=open_bucket)["Uploads"]]
+        for name in ("alice", "bob", "carol", "root")
+    }
+    everybodys = ["shared/alice", "shared/bob", "shared/carol"]
+    assert shown == {"alice": everybodys, "root": everybodys, "bob": ["shared/bob"], "carol": ["shared/carol"]}
+
+
 @pytest.mark.parametrize("matches", [True, False])
 def test_conditions_tell_no_etag(open_bucket, s3, alice, matches):
     key = "shared/oracle"

@@ -146,3 +146,18 @@ def test_only_uid_0_may_move_bytes(stack, gateway, bucket):
     assert code == 3 and "uid 0" in json.loads(text)["error"]["message"]
     code, text = migrate(stack, gateway, "there-is-none")
     assert code == 2, text
+
+
+def test_the_token_of_uid_0_stays_secret(stack, gateway):
+    """It is in a file that others cannot read, and goes to another machine over TLS only."""
+    file = stack.layout.config / f"{gateway.name}-token"
+    gateway.account.write(file, TOKEN_OF_UID_0)
+    of = lambda url: command_line(stack, "data", "migrate", "--json", "--gateway", url, "--token-file", str(file))
+    elsewhere = of("http://198.51.100.1:7400")
+    assert elsewhere.returncode == 2 and "https" in json.loads(elsewhere.stderr)["error"]["message"]
+    file.chmod(0o644)
+    try:
+        readable = of(gateway.url)
+    finally:
+        file.chmod(0o600)
+    assert readable.returncode == 2 and "0600" in json.loads(readable.stderr)["error"]["message"]

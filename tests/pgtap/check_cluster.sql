@@ -1,7 +1,7 @@
 -- The problems that check_cluster derives from a node's facts; this needs no cluster.
 \ir setup.psql
 BEGIN;
-SELECT plan(51);
+SELECT plan(52);
 SELECT ARRAY['mantle_index_1'] AS slots \gset
 -- The facts of a node without problems.
 SELECT mantle.node_facts()
@@ -91,6 +91,12 @@ SELECT is(pg_temp.reported(), 'nothing', 'and no row is left');
 SELECT throws_ok(format('SELECT mantle.report_index_replicas(%s, %L)', w.index_group, w.said), 'MT006', NULL, w.said)
   FROM (VALUES (1, '{}'), (1, '[1]'), (1, '[{"node_id": "2", "address": "10.0.0.2:7410"}]'), (1, NULL),
       (99, '[]')) AS w(index_group, said);
+
+-- Namespaces that everybody may look into: those whose roots others may search.
+SELECT count(n.code) AS x FROM (VALUES ('tap-open-a', 493), ('tap-open-b', 448), ('tap-open-c', 492), ('tap-open-d', 449)) AS
+    w(name, mode) CROSS JOIN LATERAL mantle.create_namespace(0, w.name, tap.id(), 7, 8, w.mode, gen_random_uuid(), 0) AS n \gset
+SELECT is((SELECT string_agg(split_part(c.detail, ':', 1), ' ' ORDER BY c.detail) FROM mantle.check_cluster() AS c
+            WHERE c.problem = 'open_namespace' AND c.detail LIKE 'tap-open%'), 'tap-open-a tap-open-d', 'open namespaces');
 
 SET LOCAL synchronous_commit = off;
 SELECT ok(EXISTS (SELECT FROM mantle.check_cluster() AS c WHERE c.problem = 'synchronous_commit'), 'of settings too');

@@ -21,6 +21,7 @@ PREFIXES = {
     "etcd_": ("etcd",),
     "grpc_server_": ("etcd",),
     "node_": ("node",),
+    "mantle_certificate": ("node",),
 }
 # Shown only by processes that have certificates, or a volume.
 OF_CERTIFICATES = ("mantle_tls_",)

@@ -16,7 +16,7 @@ use std::{
 use anyhow::Context;
 use deadpool_postgres::{Connect, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use futures::StreamExt;
-use mantle_tls::{PostgresConnector, secret_file};
+use mantle_tls::{PostgresConnector, check_database, secret_file};
 use tokio::task::JoinHandle;
 use tokio_postgres::{AsyncMessage, Client, Config, error::SqlState};
 
@@ -74,13 +74,17 @@ impl Connect for Connector {
     }
 }
 
-/// Makes a pool, which connects at the first statement.
+/// Makes a pool, which connects at the first statement. A server that PostgreSQL named must be reachable as the configuration
+/// permits it for the configured one: it gets the same password.
 pub fn build(
     config: &Postgres,
     tls: &PostgresConnector,
     (application_name, is_configured): (&str, bool),
     wait: Duration,
 ) -> anyhow::Result<(Pool, UnconfirmedCommits)> {
+    if !is_configured {
+        check_database(&config.host, config.port, config.tls.as_ref(), config.plain)?;
+    }
     let mut pg = tls.settings(&config.host, is_configured)?;
     pg.port(config.port).dbname(&config.database).user(&config.user);
     pg.application_name(application_name).connect_timeout(CONNECT_TIMEOUT);
@@ -100,4 +104,33 @@ pub fn build(
         .runtime(Runtime::Tokio1)
         .build()?;
     Ok((pool, unconfirmed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_postgresql_names_is_not_connected_to_in_clear() {
+        let refusal = |host: &str, plain: bool| {
+            let config = Postgres {
+                host: host.into(),
+                port: 5432,
+                node_port: None,
+                database: "mantle".into(),
+                user: "gateway".into(),
+                password_file: None,
+                tls: None,
+                plain,
+                pool_size: 1,
+                batches_in_flight_max: 1,
+                batch_elements_max: 1,
+            };
+            let tls = PostgresConnector::load(None).unwrap();
+            build(&config, &tls, ("test", false), CONNECT_TIMEOUT).err().map(|error| error.to_string())
+        };
+        assert_eq!(refusal("127.0.0.1", false), None);
+        assert!(refusal("198.51.100.1", false).unwrap().contains("another machine"));
+        assert_eq!(refusal("198.51.100.1", true), None, "the configuration permits it");
+    }
 }

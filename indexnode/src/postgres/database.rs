@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, anyhow};
-use mantle_tls::PostgresConnector;
+use mantle_tls::{PostgresConnector, check_database};
 use mantle_types::{GroupId, Lsn};
 use pgwire_replication::{ReplicationClient, ReplicationConfig, TlsConfig};
 use tokio::time::timeout;
@@ -46,6 +46,13 @@ impl Postgres {
         Ok(Self { settings, connector, is_configured: true, password: config.password()?, group })
     }
 
+    /// An error if PostgreSQL named a node that the configuration permits no connection to: it would get the password in clear.
+    fn check(&self) -> Result<()> {
+        let PostgresSettings { host, port, tls, plain, .. } = &self.settings;
+        // The configured one was checked with the configuration.
+        if self.is_configured { Ok(()) } else { check_database(host, *port, tls.as_ref(), *plain) }
+    }
+
     /// The replication client verifies names only, and takes an address as one if it is said to be one.
     fn replication_tls(&self) -> TlsConfig {
         let PostgresSettings { host, tls, .. } = &self.settings;
@@ -68,6 +75,7 @@ impl Upstream for Postgres {
     }
 
     async fn connect(&self) -> Result<Session> {
+        self.check()?;
         let PostgresSettings { host, port, database, user, .. } = &self.settings;
         let mut config = self.connector.settings(host, self.is_configured)?;
         self.connector.bind_channel(&mut config);
@@ -99,6 +107,7 @@ impl Upstream for Postgres {
 impl Postgres {
     /// A connection to the walsender whose stream has not begun.
     async fn replication_client(&self, slot: &str, start: Lsn) -> Result<ReplicationClient> {
+        self.check()?;
         let PostgresSettings { host, port, database, user, .. } = &self.settings;
         let config = ReplicationConfig::new(host, user, &self.password, database, slot, sql::PUBLICATION)
             .with_port(*port)
@@ -110,5 +119,34 @@ impl Postgres {
             .with_application_name(APPLICATION);
         let connected = timeout(CONNECT_TIMEOUT, ReplicationClient::connect_gated(config)).await;
         connected.map_err(|_| anyhow!("no answer"))?.context("replication connection")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_node_that_postgresql_names_is_not_connected_to_in_clear() {
+        let configured = Postgres {
+            settings: PostgresSettings {
+                host: "127.0.0.1".into(),
+                port: 5432,
+                database: "mantle".into(),
+                user: "index".into(),
+                password_file: "password".into(),
+                tls: None,
+                plain: false,
+            },
+            connector: PostgresConnector::load(None).unwrap(),
+            is_configured: true,
+            password: String::new(),
+            group: GroupId(1),
+        };
+        let named = configured.at("198.51.100.1", 5432);
+        for refused in [named.connect().await.err(), named.walsender("slot", Lsn::INVALID).await.err()] {
+            let why = format!("{:#}", refused.unwrap());
+            assert!(why.contains("another machine"), "{why}");
+        }
     }
 }

@@ -116,7 +116,11 @@ impl PeerNetwork {
 
     /// Notes what the addressee has promised with its answer.
     fn note_promise(&self, vote: &Vote, log: Option<LogId>) {
-        self.known.promises.note(self.to.node_id, Promise::of_vote(Some(vote), log));
+        let promise = Promise::of_vote(Some(vote), log);
+        // An answer may name any entry.
+        if self.known.terms.check_promised(promise.highest_term()).is_ok() {
+            self.known.promises.note(self.to.node_id, promise);
+        }
     }
 
     async fn call<Q, R, Fut>(

@@ -53,6 +53,11 @@ impl Promise {
         (self.term, self.voted_for)
     }
 
+    /// The highest term that it names.
+    pub fn highest_term(&self) -> u64 {
+        self.log.map_or(self.term, |log| self.term.max(log.committed_leader_id().term))
+    }
+
     /// The promise of a vote.
     pub fn of_vote(vote: Option<&Vote>, log: Option<LogId>) -> Self {
         vote.map_or(Self { log, ..Self::default() }, |vote| Self {

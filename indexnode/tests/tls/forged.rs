@@ -124,6 +124,32 @@ async fn replicas_believe_no_answer_whose_term_is_too_high() {
     scene.end().await;
 }
 
+/// A member may not tell another what it has promised in a term that no election reaches: it would discard its log.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs MANTLE_TEST_DATABASE_URL"]
+async fn replicas_believe_no_promise_whose_term_is_too_high() {
+    let scene = Scene::strict().await;
+    let member = scene.tls("member", PEER);
+    let before = scene.group.settled().await;
+    let followers = scene.group.replicas.iter().zip(&before).filter(|(_, status)| status.role != "leader");
+    for (replica, status) in followers {
+        let mut known = PeerClient::new(channel(&replica.address, Some(member.clone())));
+        let log = peer::LogPosition { term: u64::MAX, leader_id: status.leader_id, index: u64::MAX };
+        let of_vote = peer::Promise { node_id: status.node_id, term: u64::MAX, voted_for: 1, log: None };
+        let of_entries = peer::Promise { node_id: status.node_id, term: 0, voted_for: 0, log: Some(log) };
+        for promise in [of_vote, of_entries] {
+            let message = append(status, (status.term, status.leader_id), None);
+            // The leader's heartbeat is answered; a replica that believed the promise would refuse it.
+            known.append(peer::RaftMessage { promises: vec![promise], ..message }).await.unwrap();
+        }
+        let page = metrics(&replica.http_address).await;
+        assert!(value(&page, "mantle_index_raft_term_jumps_total{group=\"1\"}") >= Some(2.0), "{page}");
+    }
+    let ids = |all: &[Status]| all.iter().map(|status| status.node_id).collect::<Vec<_>>();
+    assert_eq!(ids(&scene.group.settled().await), ids(&before), "nobody has joined anew");
+    scene.end().await;
+}
+
 /// docs/runbooks.md, "An index that was poisoned": what a forger has put into the log is gone, and what PostgreSQL has is back.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs MANTLE_TEST_DATABASE_URL"]

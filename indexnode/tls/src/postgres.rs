@@ -82,7 +82,7 @@ pub fn check_database(host: &str, port: u16, tls: Option<&PostgresTls>, plain: b
     let is_here = is_loopback(&format!("{host}:{port}")).unwrap_or(false);
     ensure!(
         is_here,
-        "postgres.host `{host}` is another machine: add the section [postgres.tls], or `plain = true` to do without TLS"
+        "PostgreSQL at `{host}` is on another machine: add the section [postgres.tls], or `plain = true` to do without TLS"
     );
     Ok(())
 }

@@ -24,7 +24,7 @@ use std::{collections::BTreeSet, path::PathBuf, process::ExitCode};
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use mantle_index_client::IndexClient;
-use mantle_tls::{Phase, Tls, TlsSettings};
+use mantle_tls::{Phase, Tls, TlsSettings, is_loopback};
 use mantle_types::GroupId;
 
 use crate::{
@@ -95,6 +95,12 @@ impl IndexOptions {
             }
             _ => None,
         };
+        if settings.is_none()
+            && let Some(elsewhere) = self.replicas.iter().find(|replica| !is_loopback(replica).unwrap_or(false))
+        {
+            let why = "is another machine, so its calls need certificates (--tls-ca, --tls-certificate, --tls-key)";
+            return Err(failure(Exit::Usage, format!("--index: `{elsewhere}` {why}")));
+        }
         let tls = settings.map(Tls::load).transpose();
         let tls =
             tls.map_err(|error| failure(Exit::Usage, format!("{error:#} (--tls-ca, --tls-certificate, --tls-key)")))?;

@@ -174,6 +174,10 @@ impl S3Operations {
     ) -> Answer<GetBucketTaggingOutput> {
         self.gateway.head_namespace(call, &input.bucket).await?;
         let root = self.gateway.stat(call, &input.bucket, "", Naming::Exact).await?;
+        // Its tags would not be shown, and an answer without any would be wrong.
+        if !root.permission.may_read(&call.caller) {
+            return Err(Error::new(ErrorCode::AccessDenied, "the caller may not read the bucket's tags").into());
+        }
         let tags = of(root.user_metadata());
         if tags.is_empty() {
             let mut missing = S3Error::with_message(errors::code("NoSuchTagSet"), "The TagSet does not exist");

@@ -1,9 +1,11 @@
-//! `mantle data migrate`: asks a gateway to move bytes into its volume, and watches.
+//! `mantle data migrate`: asks a gateway to move bytes into its volume, and watches. The token of uid 0 goes to another machine
+//! over TLS only.
 
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result};
-use reqwest::{Client, Method};
+use mantle_tls::{is_loopback, secret_file};
+use reqwest::{Client, Method, redirect::Policy};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
@@ -22,7 +24,7 @@ pub struct Options {
     /// The gateway: http://HOST:PORT or https://HOST:PORT
     #[arg(long, env = "MANTLE_GATEWAY", value_name = "URL")]
     gateway: String,
-    /// A file with the token of uid 0
+    /// A file with the token of uid 0, of mode 0600
     #[arg(long, env = "MANTLE_TOKEN_FILE", value_name = "FILE")]
     token_file: PathBuf,
     /// Only the objects of this namespace
@@ -31,6 +33,9 @@ pub struct Options {
     /// Certificates of the authority that signs the gateway's certificate, in PEM
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
+    /// Send the token to another machine without TLS, where everybody on the way can read it
+    #[arg(long)]
+    plain: bool,
 }
 
 /// The answer of `mantle data migrate --json`.
@@ -58,6 +63,7 @@ struct Problem {
 }
 
 pub async fn run(options: Options, output: Output) -> Result<Exit> {
+    check_plain(&url_of(&options)?, options.plain)?;
     let client = client(&options)?;
     let mut migration = ask(&client, &options, Method::POST).await?;
     let mut shown = None;
@@ -81,7 +87,8 @@ pub async fn run(options: Options, output: Output) -> Result<Exit> {
 fn client(options: &Options) -> Result<Client> {
     // Another part of the program may have chosen it already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let mut builder = Client::builder();
+    // A gateway redirects nobody. Whoever does is none, and gets no token.
+    let mut builder = Client::builder().redirect(Policy::none());
     if let Some(ca) = &options.ca {
         let named = || format!("--ca {}", ca.display());
         let pem = std::fs::read(ca).with_context(named)?;
@@ -90,15 +97,30 @@ fn client(options: &Options) -> Result<Client> {
     Ok(builder.build()?)
 }
 
-async fn ask(client: &Client, options: &Options, method: Method) -> Result<Migration> {
-    let named = || format!("--token-file {}", options.token_file.display());
-    let token = std::fs::read_to_string(&options.token_file).with_context(named)?;
+fn url_of(options: &Options) -> Result<Url> {
     let text = format!("{}/v1/migration", options.gateway.trim_end_matches('/'));
-    let mut url = Url::parse(&text).map_err(|error| failure(Exit::Usage, format!("--gateway {text}: {error}")))?;
+    Url::parse(&text).map_err(|error| failure(Exit::Usage, format!("--gateway {text}: {error}")))
+}
+
+/// An error if the token would leave this machine in clear.
+fn check_plain(url: &Url, is_chosen: bool) -> Result<()> {
+    let host = url.host_str().unwrap_or_default();
+    let is_here = || is_loopback(&format!("{host}:{}", url.port_or_known_default().unwrap_or(0))).unwrap_or(false);
+    if is_chosen || url.scheme() == "https" || is_here() {
+        return Ok(());
+    }
+    let why = format!("--gateway {url}: `{host}` is another machine: use https://, or --plain to do without TLS");
+    Err(failure(Exit::Usage, why))
+}
+
+async fn ask(client: &Client, options: &Options, method: Method) -> Result<Migration> {
+    let token = secret_file::password(&options.token_file);
+    let token = token.map_err(|error| failure(Exit::Usage, format!("--token-file: {error:#}")))?;
+    let mut url = url_of(options)?;
     if let Some(namespace) = options.namespace.as_ref().filter(|_| method == Method::POST) {
         url.query_pairs_mut().append_pair("namespace", namespace);
     }
-    let answer = client.request(method, url.clone()).bearer_auth(token.trim()).send().await;
+    let answer = client.request(method, url.clone()).bearer_auth(token).send().await;
     let answer = answer.map_err(|error| failure(Exit::Away, format!("{url}: {error}")))?;
     let status = answer.status();
     if !status.is_success() {
@@ -113,4 +135,21 @@ async fn ask(client: &Client, options: &Options, method: Method) -> Result<Migra
         return Err(failure(exit, format!("{url} answers {status}: {detail}")));
     }
     answer.json().await.with_context(|| format!("{url} answers something else than a migration"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_leaves_this_machine_over_tls_only() {
+        let refusal = |text: &str, is_chosen| check_plain(&Url::parse(text).unwrap(), is_chosen).err();
+        for fine in ["http://127.0.0.1:7400/", "http://[::1]:7400/", "http://localhost/", "https://198.51.100.1/"] {
+            assert!(refusal(fine, false).is_none(), "{fine}");
+        }
+        for elsewhere in ["http://198.51.100.1:7400/", "http://gateway.invalid/", "http://127.0.0.1.invalid/"] {
+            assert!(refusal(elsewhere, false).unwrap().to_string().contains("https://"), "{elsewhere}");
+            assert!(refusal(elsewhere, true).is_none(), "{elsewhere}");
+        }
+    }
 }
