@@ -72,11 +72,10 @@ def major(name: str | None = None) -> str:
     return (name or chosen()).split("-")[0]
 
 
-def choose_tls() -> str:
-    """Chooses the server of the same major version that knows TLS, also for processes that this one starts."""
+def with_tls() -> str:
+    """The server of the chosen major version that knows TLS."""
     name = chosen()
-    os.environ["MANTLE_PG"] = f"{name}-tls" if f"{name}-tls" in PACKAGED else name
-    return chosen()
+    return f"{name}-tls" if f"{name}-tls" in PACKAGED else name
 
 
 def needed_packages() -> tuple[str, ...]:
