@@ -53,12 +53,13 @@ cluster-worker: python ## Add a Citus worker with a standby to the running clust
 cluster-stop: python ## Stop what `make cluster` started; the data stays
 	@$(CLUSTER) stop
 
-clean: python ## Stop everything and remove .run/, .cluster/, .test/, .test-cluster/, .chaos/, .concurrency/, .bench/, .bench-tls/, .clients/, .conformance/, .test-upgrade/ with all data (not target/)
+clean: python ## Stop everything and remove .run/, .cluster/, .test/, .test-also/, .test-cluster/, .chaos/, .concurrency/, .bench/, .bench-tls/, .clients/, .conformance/, .test-upgrade/ with all data (not target/)
 	@$(CLUSTER) clean
 	@$(CLUSTER) clean --folder .test-cluster
 	@$(CLUSTER) clean --folder .chaos
 	@$(STACK) clean $(if $(PORT_BASE),--port-base $(PORT_BASE))
 	@$(STACK) clean --folder .test
+	@$(STACK) clean --folder .test-also
 	@$(STACK) clean --folder .concurrency
 	@$(STACK) clean --folder .bench
 	@$(STACK) clean --folder .bench-tls
