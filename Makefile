@@ -32,7 +32,7 @@ help: ## List the targets
 python:
 	@test -n "$(PYTHON)" || { echo 'mantle: Python 3.11 or newer is needed and `python3` is not installed: apt-get install python3' >&2; exit 1; }
 
-run: python ## Install, build, start everything under .run/ and load the Debian archive's list (FULL=1: all of it; PG=18: on that version of PostgreSQL, of 15, 16 and 18)
+run: python ## Install, build, start everything under .run/ and load the Debian archive's list (FULL=1: all of it; PG=18: on that version of PostgreSQL, of 15 to 18)
 	@$(STACK) run $(if $(PORT_BASE),--port-base $(PORT_BASE)) $(if $(FULL),--full)
 
 stop: python ## Stop what `make run` started; the data stays
