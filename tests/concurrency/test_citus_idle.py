@@ -115,10 +115,10 @@ def asked_of_a_volume(coordinator: psycopg.Connection) -> list[str]:
         assert volume.take(at) == []
     mount = f"{volume.number}, {volume.mount_epoch}"
     taken = [
-        f"SELECT mantle.take_freed_delegated({at}, {mount}, '{horizon}', 0, 1000)"
+        f"SELECT horizon, locators FROM mantle.take_freed_delegated({at}, {mount}, '{horizon}', 0, 1000)"
         for at, horizon in volume.horizons.items()
     ]
-    swept = f"SELECT mantle.segment_locators({volume.number}, {segment}, {epoch}, NULL, 1000)"
+    swept = f"SELECT locator, freed FROM mantle.segment_locators({volume.number}, {segment}, {epoch}, NULL, 1000)"
     return ["SELECT mantle.lineage()", *taken, swept]
 
 
