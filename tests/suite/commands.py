@@ -108,7 +108,8 @@ def run_pytest(*arguments: str, **environment: str) -> Counts:
     counts = Counts()
     with tempfile.TemporaryDirectory() as directory:
         report = Path(directory) / "report.xml"
-        command = [python(), "-m", "pytest", *arguments, "-v", f"--junitxml={report}"]
+        slowest = ["--durations=15", "--durations-min=3"]
+        command = [python(), "-m", "pytest", *arguments, "-v", *slowest, f"--junitxml={report}"]
         status, _ = stream(command, env={**os.environ, **environment})
         if report.exists():
             for suite in ET.parse(report).getroot().iter("testsuite"):
