@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 
-from .commands import TESTS, Counts, at_least_one_failure, stream
+from .commands import TESTS, Counts, at_least_one_failure, python, stream
 
 PHASES = ("pgtap", "upgrade", "e2e")
 SERVER = "server"
@@ -58,7 +58,8 @@ class Beside:
 
     def before(self, phase: str) -> None:
         """Starts them with the first phase that permits it; waits for their end before one that does not."""
-        if phase in BESIDE and not self._running:
+        if phase in BESIDE and self._given and not self._running:
+            python()  # of both processes, so only one may make it
             self._running = [self._pool.submit(run_on, given, show=False) for given in self._given]
         elif phase not in BESIDE:
             wait(self._running)
