@@ -32,7 +32,7 @@ help: ## List the targets
 python:
 	@test -n "$(PYTHON)" || { echo 'mantle: Python 3.11 or newer is needed and `python3` is not installed: apt-get install python3' >&2; exit 1; }
 
-run: python ## Install, build, start everything under .run/ and load the Debian archive's list (FULL=1: all of it; PG=18: on that version of PostgreSQL, of 15, 16 and 18)
+run: python ## Install, build, start everything under .run/ and load the Debian archive's list (FULL=1: all of it; PG=18: on that version of PostgreSQL, of 15 to 18)
 	@$(STACK) run $(if $(PORT_BASE),--port-base $(PORT_BASE)) $(if $(FULL),--full)
 
 stop: python ## Stop what `make run` started; the data stays
@@ -53,12 +53,13 @@ cluster-worker: python ## Add a Citus worker with a standby to the running clust
 cluster-stop: python ## Stop what `make cluster` started; the data stays
 	@$(CLUSTER) stop
 
-clean: python ## Stop everything and remove .run/, .cluster/, .test/, .test-cluster/, .chaos/, .concurrency/, .bench/, .bench-tls/, .clients/, .conformance/, .test-upgrade/ with all data (not target/)
+clean: python ## Stop everything and remove .run/, .cluster/, .test/, .test-also/, .test-cluster/, .chaos/, .concurrency/, .bench/, .bench-tls/, .clients/, .conformance/, .test-upgrade/ with all data (not target/)
 	@$(CLUSTER) clean
 	@$(CLUSTER) clean --folder .test-cluster
 	@$(CLUSTER) clean --folder .chaos
 	@$(STACK) clean $(if $(PORT_BASE),--port-base $(PORT_BASE))
 	@$(STACK) clean --folder .test
+	@$(STACK) clean --folder .test-also
 	@$(STACK) clean --folder .concurrency
 	@$(STACK) clean --folder .bench
 	@$(STACK) clean --folder .bench-tls

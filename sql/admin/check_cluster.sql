@@ -21,6 +21,7 @@ BEGIN
         'emit_is_public', (
             SELECT bool_or(has_function_privilege('public', p.oid, 'EXECUTE')) FROM pg_proc p
              WHERE p.proname = 'pg_logical_emit_message' AND p.pronamespace = 'pg_catalog'::regnamespace),
+        'lost', (SELECT coalesce(jsonb_agg(l ORDER BY l), '[]') FROM mantle.lost_by_upgrade() AS l),
         'slots', (SELECT coalesce(jsonb_object_agg(s.slot_name, s.wal_status), '{}') FROM pg_replication_slots s
                    WHERE s.database = current_database()),
         'unread_slots', (SELECT coalesce(jsonb_agg(s.slot_name ORDER BY s.slot_name), '[]') FROM pg_replication_slots s
@@ -84,6 +85,9 @@ LANGUAGE sql IMMUTABLE AS $$
      WHERE NOT f->'slots' ? s OR f->'slots'->>s IN ('lost', 'unreserved') OR f->'unread_slots' ? s
     UNION ALL
     SELECT 'worker', w FROM jsonb_array_elements_text(f->'worker') AS w
+    UNION ALL
+    SELECT 'pg_upgrade', l || ' is not as the extension made it, and the worker, which restores it, has not done so: '
+           'SELECT mantle.restore_after_upgrade()' FROM jsonb_array_elements_text(f->'lost') AS l
     UNION ALL
     SELECT 'settings', s FROM jsonb_array_elements_text(f->'settings') AS s
     UNION ALL

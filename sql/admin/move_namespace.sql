@@ -4,7 +4,7 @@
 
 --- Begins to move a namespace to an index group, whose leader does the rest; answers copy, both, switched or done
 CREATE FUNCTION mantle.move_namespace(p_name text, p_index_group int) RETURNS text
-LANGUAGE plpgsql VOLATILE {as_owner} AS $$
+LANGUAGE plpgsql VOLATILE {as_change} AS $$
 DECLARE n mantle.namespaces;
 BEGIN
     -- Shared: keeps the group from being dropped (mantle.drop_index_group).
@@ -29,7 +29,7 @@ BEGIN
 END $$;
 
 --- Aborts the move of a namespace. Answers switched if the new group serves it already, done if it does not move
-CREATE FUNCTION mantle.abort_move(p_name text) RETURNS text LANGUAGE plpgsql VOLATILE {as_owner} AS $$
+CREATE FUNCTION mantle.abort_move(p_name text) RETURNS text LANGUAGE plpgsql VOLATILE {as_change} AS $$
 DECLARE n mantle.namespaces;
 BEGIN
     SELECT * INTO n FROM mantle.namespaces s WHERE s.name = p_name FOR UPDATE;
@@ -48,7 +48,7 @@ END $$;
 -- rename that the old group has prepared, and lets no later one begin. Such renames carry the old group's epoch, under
 -- its latch, and mantle.read_place_delegated finds no epoch for a group that does not serve the namespace.
 CREATE FUNCTION mantle.advance_move(p_ns bigint, p_index_group int, p_phase text) RETURNS boolean
-LANGUAGE plpgsql VOLATILE {as_owner} AS $$
+LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '20s' AS $$
 DECLARE
     n mantle.namespaces;
     v_old int;

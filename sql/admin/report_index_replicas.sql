@@ -5,7 +5,7 @@
 -- may write WAL, for hint bits. (A change that follows in the transaction is refused: {weak_commit}. One that came
 -- before keeps its wait.)
 CREATE FUNCTION mantle.report_index_replicas(p_index_group int, p_replicas jsonb) RETURNS void
-LANGUAGE plpgsql VOLATILE {as_owner} AS $$
+LANGUAGE plpgsql VOLATILE {as_change} AS $$
 BEGIN
     IF jsonb_typeof(p_replicas) IS DISTINCT FROM 'array'
        OR NOT EXISTS (SELECT FROM mantle.index_groups g WHERE g.index_group = p_index_group) THEN

@@ -13,7 +13,7 @@ END $$;
 --- owner, group and mode of the namespace's root. {already_exists}: it was explicit before
 -- A repeated call changes nothing, so it needs no request ids of its own.
 CREATE FUNCTION mantle.import_explicit(p_principal int, p_ns bigint, p_pid bigint[], p_name text[], p_id bigint[])
-RETURNS TABLE (ord int, code text) LANGUAGE plpgsql VOLATILE {as_owner} AS $$
+RETURNS TABLE (ord int, code text) LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '10s' AS $$
 DECLARE
     v_size int[] := ARRAY[cardinality(p_name)];
     v_root mantle.meta;

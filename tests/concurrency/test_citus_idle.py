@@ -19,6 +19,7 @@ from tests.support import idle
 
 from .distributed import WORKED_DATABASE, CitusTarget, SpreadNamespace, distributed_target
 from .tree import Op
+from .volumes import Volume
 
 pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not installed")
 
@@ -104,6 +105,23 @@ def ask_until(ended: threading.Event, node: dict[str, str], statements: list[str
                 session.execute(statement)
 
 
+def asked_of_a_volume(coordinator: psycopg.Connection) -> list[str]:
+    """What a gateway with a volume asks the coordinator: whether it was promoted, what was freed on each node, and what
+    rows name in a segment.
+    """
+    volume = Volume(coordinator)
+    segment, epoch = volume.new_segment()
+    for at in volume.nodes():
+        assert volume.take(at) == []
+    mount = f"{volume.number}, {volume.mount_epoch}"
+    taken = [
+        f"SELECT horizon, locators FROM mantle.take_freed_delegated({at}, {mount}, '{horizon}', 0, 1000)"
+        for at, horizon in volume.horizons.items()
+    ]
+    swept = f"SELECT locator, freed FROM mantle.segment_locators({volume.number}, {segment}, {epoch}, NULL, 1000)"
+    return ["SELECT mantle.lineage()", *taken, swept]
+
+
 def servers_of(target: CitusTarget, citus_cluster) -> list[idle.Server]:
     def server(number: int, node: dict[str, str]) -> idle.Server:
         postgresql = citus_cluster.servers[number].postgresql
@@ -126,8 +144,10 @@ def test_nothing_is_written_while_nothing_happens(worked, citus_cluster, later):
     use(worked)
     with worked.coordinator() as coordinator:
         wait_until(lambda: coordinator.execute(LEFT).fetchone() == (0,), "the workers to end their work", BOUND_S)
+        of_a_volume = asked_of_a_volume(coordinator)
     servers, statements, ended = servers_of(worked, citus_cluster), asked(), threading.Event()
     asking = [later(ask_until, ended, node, statements) for node in worked.all]
+    asking.append(later(ask_until, ended, worked.all[0], of_a_volume))
     try:
         with idle.settled(servers):
             written = idle.written_in(servers, SECONDS)

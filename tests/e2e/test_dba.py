@@ -3,16 +3,18 @@ owner, publications and slots of others. No request fails, the index follows wit
 """
 
 import os
+import shutil
 import subprocess
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import psycopg
 import pytest
 
-from stack import secret
+from stack import packages, secret, servers
 from tests.support.rest import Rest
 from tests.support.slots import slot_name
 
@@ -78,11 +80,22 @@ def test_every_index_of_postgresql_is_rebuilt(stack, rest, bucket, superuser):
     assert superuser.execute(invalid).fetchall() == []
 
 
-def test_tables_are_rewritten_by_pg_repack(stack, rest, bucket, superuser):
-    """It copies a table, takes the changes since from a trigger, and swaps the two under a short lock."""
+@pytest.fixture
+def pg_repack(stack) -> Path:
+    """The program, added to the stack's copy of the server. Debian builds it for its own version alone."""
     program = stack.layout.postgresql_bin / "pg_repack"
     if not program.exists():
-        pytest.skip("pg_repack is not installed for this server (Debian: postgresql-15-repack)")
+        if servers.chosen() != servers.DEFAULT:
+            pytest.skip(f"pg_repack can be had for PostgreSQL {servers.DEFAULT} alone")
+        package = packages.unpacked(f"postgresql-{servers.DEFAULT}-repack")
+        for part in ("lib", "share"):
+            versioned = Path(part, "postgresql", servers.DEFAULT)
+            shutil.copytree(package / "usr" / versioned, stack.layout.postgresql_tree / versioned, dirs_exist_ok=True)
+    return program
+
+
+def test_tables_are_rewritten_by_pg_repack(stack, rest, bucket, superuser, pg_repack):
+    """It copies a table, takes the changes since from a trigger, and swaps the two under a short lock."""
     environment = {**os.environ, **stack.postgresql.client_environment()}
     superuser.execute("CREATE EXTENSION pg_repack")
     try:
@@ -90,7 +103,7 @@ def test_tables_are_rewritten_by_pg_repack(stack, rest, bucket, superuser):
             for table in ("meta", "requests", "prune_queue", "namespaces"):
                 node = superuser.execute("SELECT pg_relation_filenode(%s)", (f"mantle.{table}",)).fetchone()
                 subprocess.run(
-                    [program, "--no-kill-backend", f"--table=mantle.{table}", "--dbname=mantle"],
+                    [pg_repack, "--no-kill-backend", f"--table=mantle.{table}", "--dbname=mantle"],
                     env=environment, check=True, capture_output=True, text=True,
                 )  # fmt: skip
                 assert superuser.execute("SELECT pg_relation_filenode(%s)", (f"mantle.{table}",)).fetchone() != node

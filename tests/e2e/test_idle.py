@@ -17,6 +17,7 @@ from tests.support import idle
 
 from .another_gateway import another_gateway
 from .clients import await_all_ready
+from .volume_gateway import KIB, blocks, volume_folder, volume_gateway
 
 pytestmark = pytest.mark.server
 
@@ -58,15 +59,30 @@ def use(bucket, rest, s3) -> None:
     rest.insist("DELETE", f"/v1/ns/{bucket}/dirs/removed?recursive=true")
 
 
+def use_volume(gateway, s3, bucket) -> None:
+    """Leaves an object in a volume, and the blocks of one that was deleted, which the gateway has taken back."""
+    for number in range(2):
+        s3.put_object(Bucket=bucket, Key=f"in-volume-{number}", Body=bytes(5 * KIB))
+    s3.delete_object(Bucket=bucket, Key="in-volume-0")
+    gateway.await_used(blocks(5 * KIB))
+
+
 @pytest.mark.timeout(600)
 def test_nothing_is_written_while_nothing_happens(stack, bucket, rest, s3, superuser, server):
     use(bucket, rest, s3)
     await_all_ready(stack)
-    wait_until(lambda: superuser.execute(LEFT).fetchone() == (0,), "the worker to end its work", WORK_BOUND_S)
-    superuser.close()
-    # A gateway that sweeps all the time; by default it does so once an hour.
-    with another_gateway(stack, sweep_interval_ms=SWEEP_MS), idle.settled([server]):
-        written = idle.written_in([server], SECONDS)
+    # Gateways that sweep all the time; by default they do so once an hour. One looks after a volume, which it does four
+    # times a second.
+    with (
+        volume_folder(stack) as folder,
+        volume_gateway(stack, folder=folder, sweep_interval_ms=SWEEP_MS) as volume,
+        another_gateway(stack, sweep_interval_ms=SWEEP_MS),
+    ):
+        use_volume(volume, volume.s3(stack), bucket)
+        wait_until(lambda: superuser.execute(LEFT).fetchone() == (0,), "the worker to end its work", WORK_BOUND_S)
+        superuser.close()
+        with idle.settled([server]):
+            written = idle.written_in([server], SECONDS)
     assert written == {server.name: idle.Written(0, [])}
 
 

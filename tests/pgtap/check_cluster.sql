@@ -7,7 +7,7 @@ SELECT ARRAY['mantle_index_1'] AS slots \gset
 SELECT mantle.node_facts()
     || '{"version": "1", "worker": [], "server": [], "wal_level": "logical", "prepared": 64, "locks": 1024, "commit": "on",
     "synchronous": true, "followed": true, "standby": true, "managed": true, "primary": true, "wal_keep": "8GB",
-    "publication": true, "emit_is_public": false, "slots": {"mantle_index_1": "reserved"}, "unread_slots": [],
+    "publication": true, "emit_is_public": false, "lost": [], "slots": {"mantle_index_1": "reserved"}, "unread_slots": [],
     "other_slots": {"mantle_index_2": "other"}, "blind_owner": null, "settings": [], "index_replicas": [],
     "roles": [1, 2, 3, 4, 5], "hot_shards": 0}' AS sound \gset
 CREATE FUNCTION pg_temp.problems(facts jsonb) RETURNS text LANGUAGE sql AS $$
@@ -26,7 +26,7 @@ SELECT is(pg_temp.problems(:'sound'::jsonb || w.said), w.problem, w.problem || '
                    ('{"locks": 64}', 'max_locks_per_transaction'),
                ('{"wal_keep": "-1"}', 'max_slot_wal_keep_size'), ('{"publication": false}', 'publication'),
                    ('{"emit_is_public": true}', 'privileges'),
-               ('{"blind_owner": "somebody"}', 'owner'),
+               ('{"blind_owner": "somebody"}', 'owner'), ('{"lost": ["mantle_stream"]}', 'pg_upgrade'),
                ('{"hot_shards": 1}', 'autovacuum'), ('{"roles": []}', 'roles'), ('{"slots": {}}', 'slot'),
                    ('{"slots": {"mantle_index_1": "lost"}}', 'slot'),
                ('{"index_replicas": ["one"]}', 'index_replica'), ('{"settings": ["role a has b"]}', 'settings'),

@@ -1,7 +1,7 @@
 -- What pg_upgrade loses of a database's catalog, and the function that restores it.
 \ir setup.psql
 BEGIN;
-SELECT plan(9);
+SELECT plan(11);
 CREATE FUNCTION pg_temp.state() RETURNS SETOF text LANGUAGE sql AS $$
     SELECT format('%s %s %s', f, p.proacl, i.initprivs)
       FROM mantle.message_functions() AS f JOIN pg_proc p ON p.oid = f
@@ -20,6 +20,7 @@ UPDATE pg_proc SET proacl = NULL WHERE oid IN (SELECT f FROM mantle.message_func
 DELETE FROM pg_init_privs WHERE classoid = 'pg_proc'::regclass AND objoid IN (SELECT f FROM mantle.message_functions() AS f);
 DELETE FROM pg_depend d USING pg_publication p
  WHERE d.classid = 'pg_publication'::regclass AND d.objid = p.oid AND p.pubname = 'mantle_stream';
+SELECT is(jsonb_array_length(mantle.node_facts()->'lost'), 3, 'check_cluster learns of it');
 SET ROLE mantle_analyst;
 SELECT lives_ok($$ SELECT pg_logical_emit_message(true, 'tap', 'forged') $$, 'then anybody forges messages');
 RESET ROLE;
@@ -29,6 +30,7 @@ SET ROLE mantle_analyst;
 SELECT throws_ok($$ SELECT pg_logical_emit_message(true, 'tap', 'forged') $$, '42501', NULL, 'nobody forges any more');
 RESET ROLE;
 SELECT is_empty('SELECT * FROM mantle.restore_after_upgrade()', 'a second time there is nothing to do');
+SELECT is(jsonb_array_length(mantle.node_facts()->'lost'), 0, 'and nothing to tell');
 
 -- An administrator's grant is no loss. The gateways and check_cluster report it.
 DO $$

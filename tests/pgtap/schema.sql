@@ -1,6 +1,6 @@
 \ir setup.psql
 BEGIN;
-SELECT plan(21);
+SELECT plan(22);
 
 SELECT is((SELECT extversion FROM pg_extension WHERE extname = 'mantle'),
           (SELECT default_version FROM pg_available_extensions WHERE name = 'mantle'),
@@ -62,6 +62,17 @@ SELECT is_empty($$
      WHERE p.pronamespace = 'mantle'::regnamespace AND has_function_privilege('mantle_analyst', p.oid, 'EXECUTE')
        AND p.provolatile = 'v'
 $$, 'analysts execute nothing volatile: no change, and one snapshot');
+-- mkdir, put_object and the part of compact that latches bound each wait themselves. The others of the list change
+-- nothing.
+SELECT is_empty($$
+    SELECT p.oid::regprocedure FROM pg_proc p
+     CROSS JOIN unnest(ARRAY['mantle_gateway', 'mantle_importer', 'mantle_index']) AS r
+     WHERE p.pronamespace = 'mantle'::regnamespace AND has_function_privilege(r, p.oid, 'EXECUTE') AND p.provolatile = 'v'
+       AND array_to_string(coalesce(p.proconfig, '{}'), ' ') NOT LIKE '%lock_timeout=%'
+       AND p.proname <> ALL (string_to_array('mkdir put_object compact end_stale_session lease lineage '
+               'mutation_fault_code open_transactions replay segment_locators server_problems standby_flush unused_locators volume_nodes '
+               'worker_problems', ' '))
+$$, 'a change that a service makes waits for a lock for some time only (P18)');
 SELECT is_empty($$
     SELECT c.oid::regclass FROM pg_class c
      WHERE c.relnamespace = 'mantle'::regnamespace AND c.relkind = 'v' AND has_table_privilege('mantle_analyst', c.oid,

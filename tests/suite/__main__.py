@@ -14,8 +14,8 @@
 - cluster: failovers of the highly available cluster
 
 Invariant: the last line is `N passed, N failed, N skipped` over all phases. A phase that breaks before it counts is one
-failure. The stack under test lives in .test/ on ports from 7600 on, the PostgreSQL of the concurrency phase in
-.concurrency/ on 7902. The stack of `make run` is never touched.
+failure. The stack under test lives in .test/ on ports from 7600 on, that of `--also` in .test-also/ from 8300 on, the
+PostgreSQL of the concurrency phase in .concurrency/ on 7902. The stack of `make run` is never touched.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from stack.stack import Stack
 from tests.support import stack_under_test
 
 from . import locales
-from .also import run_on
+from .also import Beside, beside, may_run_beside, run_on
 from .commands import Counts
 from .fuzz import fuzz
 from .one import needs_stack, run_one
@@ -47,7 +47,7 @@ def whether_citus() -> str:
 def start(stack: Stack) -> None:
     """A new stack, unless the one under test runs already."""
     if not stack.gateway.is_ready():
-        print("\n== a stack of its own in .test/ ==", flush=True)
+        print(f"\n== a stack of its own in {stack_under_test.FOLDER.name}/ ==", flush=True)
         stack.remove()
         with stack.alone():
             locales.give(stack)
@@ -63,10 +63,11 @@ def run_phase(name: str, stack: Stack) -> Counts:
         return Counts(failed=1, failures=[f"{name}: {failure}"])
 
 
-def run_phases(names: list[str], stack: Stack) -> Counts:
+def run_phases(names: list[str], stack: Stack, others: Beside) -> Counts:
     total = Counts()
     table = []
     for name in names:
+        others.before(name)
         if name in NEED_STACK:
             try:
                 start(stack)
@@ -79,6 +80,7 @@ def run_phases(names: list[str], stack: Stack) -> Counts:
         counts = run_phase(name, stack)
         total += counts
         table.append(f"  {name:<12}{time.monotonic() - began:6.0f} s  {counts}")
+    total += others.counts()
     print("\n" + "\n".join(table))
     for failure in total.failures:
         print(f"  failed: {failure}")
@@ -98,7 +100,7 @@ def arguments() -> argparse.Namespace:
         action="append",
         default=[],
         metavar="MAJOR",
-        help="then run what depends on PostgreSQL on this version",
+        help="also run what depends on PostgreSQL on this version, beside phases that leave processors idle",
     )
     parser.add_argument("--property", type=int, metavar="SECONDS", help="run random histories alone, for so long")
     parser.add_argument("--simulate", type=int, metavar="SEED", help="run one seed of the simulation, with its trace")
@@ -128,11 +130,13 @@ def run_given(given: argparse.Namespace, stack: Stack) -> Counts:
         if needs_stack(given.one):
             start(stack)
         return run_one(given.one, stack)
-    total = run_phases(given.only or list(PHASES), stack)
-    if given.also:
+    with beside(filter(may_run_beside, given.also)) as others:
+        total = run_phases(given.only or list(PHASES), stack, others)
+    alone = [server for server in given.also if not may_run_beside(server)]
+    if alone:
         stack.stop()
-    for server in given.also:
-        total += run_on(server)
+    for server in alone:
+        total += run_on(server)[0]
     return total
 
 

@@ -40,8 +40,8 @@ class Counts:
         return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
 
 
-def stream(command: list[str], **arguments) -> tuple[int, list[str]]:
-    """Runs a command, shows its output as it comes, and returns its exit status and lines."""
+def stream(command: list[str], show: bool = True, **arguments) -> tuple[int, list[str]]:
+    """Runs a command, shows its output as it comes if that is asked, and returns its exit status and lines."""
     lines = []
     with subprocess.Popen(
         command,
@@ -53,8 +53,9 @@ def stream(command: list[str], **arguments) -> tuple[int, list[str]]:
         **arguments,
     ) as process:
         for line in process.stdout:
-            sys.stdout.write(line)
-            sys.stdout.flush()
+            if show:
+                sys.stdout.write(line)
+                sys.stdout.flush()
             lines.append(line)
     return process.returncode, lines
 
@@ -107,7 +108,8 @@ def run_pytest(*arguments: str, **environment: str) -> Counts:
     counts = Counts()
     with tempfile.TemporaryDirectory() as directory:
         report = Path(directory) / "report.xml"
-        command = [python(), "-m", "pytest", *arguments, "-v", f"--junitxml={report}"]
+        slowest = ["--durations=15", "--durations-min=3"]
+        command = [python(), "-m", "pytest", *arguments, "-v", *slowest, f"--junitxml={report}"]
         status, _ = stream(command, env={**os.environ, **environment})
         if report.exists():
             for suite in ET.parse(report).getroot().iter("testsuite"):

@@ -9,7 +9,7 @@ from pathlib import Path
 from stack.stack import Stack
 
 from .commands import Counts, cargo_test, run_pytest
-from .phases import NEED_STACK, REPLICAS, replicas, run_pgtap
+from .phases import NEED_STACK, REPLICAS, replicas, run_cluster, run_pgtap
 
 
 def suite_of(test: str) -> str:
@@ -32,6 +32,8 @@ def run_one(test: str, stack: Stack) -> Counts:
         return run_pgtap(stack, [test])
     if suite == "replicas":
         return replicas(stack, test)
+    if suite == "cluster":
+        return run_cluster(test)
     if suite == "unit":
         counts = cargo_test(test)
         return counts if counts.passed else Counts(failed=max(counts.failed, 1))  # a name that no test has

@@ -117,32 +117,34 @@ def e2e(_stack: Stack) -> Counts:
 def cluster(_stack: Stack) -> Counts:
     """The judge of histories; then switchovers, crashes and failovers of a cluster in .test-cluster/.
 
-    MANTLE_CLUSTER_LONG adds tests that take minutes. Skipped where network namespaces are not permitted.
+    MANTLE_CLUSTER_LONG adds tests that take minutes.
     """
-    counts = run_pytest(str(TESTS / "chaos"))
-    if os.geteuid() == 0:  # only root may make namespaces; iproute2, one of these packages, shows whether it can
-        packages.install_missing((*programs.PACKAGES, *servers.needed_packages()))
-    if not network.is_permitted():
-        print("network namespaces are not permitted on this machine: the cluster's tests were skipped")
-        counts += Counts(skipped=1)
-        return counts
-    programs.make_patroni()
     chosen = [] if "MANTLE_CLUSTER_LONG" in os.environ else ["-m", "not long"]
-    server = servers.chosen()
-    with_tls = servers.choose_tls()
-    try:
-        build.build_extension()
-        counts += run_pytest(str(TESTS / "cluster"), *chosen, MANTLE_PG=with_tls)
-    finally:
-        os.environ["MANTLE_PG"] = server
+    counts = run_pytest(str(TESTS / "chaos"))
+    counts += run_cluster(str(TESTS / "cluster"), *chosen)
     return counts
+
+
+def run_cluster(*tests: str) -> Counts:
+    """On a server that knows TLS, as a cluster needs it. Skipped where network namespaces are not permitted."""
+    with servers.on(servers.with_tls()):
+        if os.geteuid() == 0:  # only root may make namespaces; iproute2, one of these packages, shows whether it can
+            packages.install_missing((*programs.PACKAGES, *servers.needed_packages()))
+        if not network.is_permitted():
+            print("network namespaces are not permitted on this machine: the cluster's tests were skipped")
+            return Counts(skipped=1)
+        programs.make_patroni()
+        build.build_extension()
+        return run_pytest(*tests)
 
 
 def chaos(arguments: list[str], module: str = "run") -> Counts:
     """Every fault on a whole cluster, in .chaos/; writes docs/chaos.md. Not part of the suite."""
-    packages.install_missing((*programs.PACKAGES, "libfaketime", "strace"))
-    programs.make_patroni()
-    return one_test([python(), "-m", f"tests.chaos.{module}", *arguments])
+    with servers.on(servers.with_tls()):
+        packages.install_missing((*programs.PACKAGES, *servers.needed_packages(), "libfaketime", "strace"))
+        programs.make_patroni()
+        build.build_extension()
+        return one_test([python(), "-m", f"tests.chaos.{module}", *arguments])
 
 
 def chaos_proof(arguments: list[str]) -> Counts:

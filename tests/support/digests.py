@@ -2,6 +2,9 @@
 
 import psycopg
 
+# Tables whose rows a dump leaves out: they belong to one server's history (sql/tables/volumes.sql, freed.sql).
+NOT_DUMPED = ("admitted_segments", "freed")
+
 
 def digests(connection: psycopg.Connection) -> dict[str, tuple]:
     """For each table of the extension, its number of rows and a digest over them."""

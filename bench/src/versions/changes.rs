@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use super::{COLUMNS, Measured, in_turns};
+use super::{Before, COLUMNS, Measured, in_turns};
 use crate::{
     measure::contention::{
         self, Setting, Way,
@@ -35,7 +35,7 @@ pub async fn run(servers: &[Measured<'_>], settings: &[Setting<'_>], report: &mu
                 workloads.push(Workload::new(setting, verb, way, sessions, true).await?);
             }
             let mut changes = vec![contention::Measured::default(); servers.len()];
-            let found = in_turns(servers, async |at| {
+            let found = in_turns(servers, Before::Nothing, async |at| {
                 let before = changes[at].done();
                 one_turn(&settings[at], &workloads[at], sessions, &mut changes[at]).await?;
                 Ok(changes[at].done() - before)

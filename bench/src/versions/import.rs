@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{COLUMNS, Measured, Options, in_turns};
+use super::{Before, COLUMNS, Measured, Options, in_turns};
 use crate::{
     input::Input,
     measure::load::import_into,
@@ -18,10 +18,7 @@ pub async fn run(servers: &[Measured<'_>], options: &Options, report: &mut Repor
         count(keys)
     ));
     let mut imports = 0;
-    let found = in_turns(servers, async |at| {
-        for server in servers {
-            server.admin.checkpoint().await?;
-        }
+    let found = in_turns(servers, Before::Checkpoint, async |at| {
         imports += 1;
         let (server, ns) = (&servers[at], format!("import-{imports}"));
         let id = server.admin.allocate_ids(1).await?;

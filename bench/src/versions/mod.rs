@@ -104,10 +104,27 @@ impl Done {
 const COLUMNS: &str =
     "per second | to first | server's CPU µs each | to first | WAL bytes each | to first | turns, per second";
 
+/// What the servers do before each turn, which is not measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    Nothing,
+    /// All write their changed pages, so that none does so in a turn.
+    Checkpoint,
+}
+
 /// Lets the servers take turns. `turn` works on the server with this number, and answers how many elements it did.
-async fn in_turns(servers: &[Measured<'_>], mut turn: impl AsyncFnMut(usize) -> Result<u64>) -> Result<Vec<Done>> {
+async fn in_turns(
+    servers: &[Measured<'_>],
+    before: Before,
+    mut turn: impl AsyncFnMut(usize) -> Result<u64>,
+) -> Result<Vec<Done>> {
     let mut found = vec![Done::default(); servers.len()];
     for (_, at) in rotation(TURNS, servers.len()) {
+        if before == Before::Checkpoint {
+            for server in servers {
+                server.admin.checkpoint().await?;
+            }
+        }
         let (server, done) = (&servers[at], &mut found[at]);
         let (cpu, wal, started) = (used(&[server.processes])?, server.admin.wal_bytes().await?, Instant::now());
         let elements = turn(at).await?;

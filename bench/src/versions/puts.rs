@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{COLUMNS, Measured, in_turns};
+use super::{Before, COLUMNS, Measured, in_turns};
 use crate::{
     measure::{
         contention::{Setting, Way},
@@ -43,7 +43,7 @@ pub async fn run(
     }
     let mut rows = Vec::new();
     for (batch, sessions, spread) in ROWS {
-        let found = in_turns(servers, async |at| {
+        let found = in_turns(servers, Before::Nothing, async |at| {
             let (setting, statements, directories) = (&settings[at], &statements[at], &directories[at]);
             let first_id = setting.ids(IDS).await?;
             let client_ids = IDS / sessions as i64;
