@@ -67,7 +67,10 @@ impl Gateway {
                         return Ok(written.id.as_directory());
                     }
                     Some(code @ ErrorCode::AlreadyExists) => {
-                        return Err(Error::new(code, format!("the directory `{}/` exists", path.components().join("/"))));
+                        return Err(Error::new(
+                            code,
+                            format!("the directory `{}/` exists", path.components().join("/")),
+                        ));
                     }
                     Some(code) => restarts.after(self, code.into()).await?,
                 }
