@@ -1,5 +1,5 @@
-"""`mantle.await_answers()` waits for the answers that are being recorded: also by a change that has committed and waits for
-its standby, which nobody sees yet (P19).
+"""`mantle.await_answers()` waits for the answers that are being recorded (P19). They may be those of a change that has
+committed and waits for its standby, which nobody sees yet.
 """
 
 import uuid

@@ -1,7 +1,7 @@
 -- The problems that check_cluster derives from a node's facts; this needs no cluster.
 \ir setup.psql
 BEGIN;
-SELECT plan(52);
+SELECT plan(53);
 SELECT ARRAY['mantle_index_1'] AS slots \gset
 -- The facts of a node without problems.
 SELECT mantle.node_facts()

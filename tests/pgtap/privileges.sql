@@ -70,7 +70,7 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      placements
      placements_fault prefix_end prepare_fault proof prove prunable_directories prune purge purge_oldest_requests
      put_object_delegated put_object_distributed put_object_fallback put_object_one queue_pruning
-     raise_fault read_place_delegated reading_fault record_attempt_delegated record_permission_delegated record_request record_request_delegated
+     raise_fault read_place_delegated reading_fault recording_transactions record_attempt_delegated record_permission_delegated record_request record_request_delegated
      recorded_outcome rekey_requests removable_directories remove_directory remove_entry_delegated
      removal_fault removed_fault rename_directory_fallback rename_directory_fault rename_directory_move
      rename_index_slot replaced_metadata replacement_fault reported_index_replicas request_fault restore_after_upgrade
