@@ -1,4 +1,4 @@
-//! `mantle data migrate`: asks a gateway to move bytes into its volume, and watches.
+//! `mantle data migrate`: asks a gateway to move bytes to where it would put them now, and watches.
 
 use std::{path::PathBuf, time::Duration};
 
