@@ -118,7 +118,7 @@ struct Beside {
     walsenders: Vec<f64>,
 }
 
-/// The session that puts at a pace, and where.
+/// The sessions that put at a pace, and where.
 struct Putting<'a> {
     sessions: &'a [Session],
     statements: &'a [tokio_postgres::Statement],
@@ -128,21 +128,23 @@ struct Putting<'a> {
 }
 
 impl Putting<'_> {
-    /// Puts batches, evenly in time, for ever. Counts the objects.
+    /// Puts batches in all sessions, evenly in time, for ever. Counts the objects.
     async fn at_pace(&self, size: usize, bytes: Option<&[u8]>, made: &Cell<usize>) -> Result<()> {
-        let each = Duration::from_secs(1) * (SESSIONS * ELEMENTS) as u32 / PUTS_A_SECOND as u32;
-        let loops = self.sessions.iter().zip(self.statements).map(|(session, statement)| async move {
-            let mut ticks = interval(each);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            loop {
-                ticks.tick().await;
-                let first_id = self.next_id.replace(self.next_id.get() + ELEMENTS as i64);
-                let Self { ns, pid, .. } = *self;
-                session.put_batch(statement, &BatchOfPuts { ns, pid, first_id, count: ELEMENTS, size, bytes }).await?;
-                made.set(made.get() + ELEMENTS);
-            }
-        });
-        futures::future::try_join_all(loops).await.map(|_: Vec<()>| ())
+        let sessions = (0..self.sessions.len()).map(|at| self.in_session(at, size, bytes, made));
+        futures::future::try_join_all(sessions).await.map(drop)
+    }
+
+    async fn in_session(&self, at: usize, size: usize, bytes: Option<&[u8]>, made: &Cell<usize>) -> Result<()> {
+        let mut ticks = interval(Duration::from_secs(1) * (SESSIONS * ELEMENTS) as u32 / PUTS_A_SECOND as u32);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let Self { ns, pid, .. } = *self;
+        loop {
+            ticks.tick().await;
+            let first_id = self.next_id.replace(self.next_id.get() + ELEMENTS as i64);
+            let batch = BatchOfPuts { ns, pid, first_id, count: ELEMENTS, size, bytes };
+            self.sessions[at].put_batch(&self.statements[at], &batch).await?;
+            made.set(made.get() + ELEMENTS);
+        }
     }
 }
 
@@ -223,8 +225,8 @@ async fn turn_of(
     beside.sample.merge(sample);
     beside.rates.push(rate);
     beside.puts.push(made.get() as f64 / seconds);
-    beside.postgresql.push((after.0 - before.0).as_secs_f64() / seconds);
-    beside.walsenders.push((after.1 - before.1).as_secs_f64() / seconds);
+    beside.postgresql.push(after.0.saturating_sub(before.0).as_secs_f64() / seconds);
+    beside.walsenders.push(after.1.saturating_sub(before.1).as_secs_f64() / seconds);
     Ok(())
 }
 

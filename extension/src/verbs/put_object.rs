@@ -100,6 +100,6 @@ fn fast_path(call: &Arguments) -> Option<Made> {
 /// Whether bytes may be kept inside PostgreSQL, and are those of an object of this size.
 fn is_of_size(bytes: pg_sys::Datum, size: i64) -> bool {
     // SAFETY: an element of an array of byte strings.
-    let length = unsafe { varlena::varsize_any_exhdr(bytes.cast_mut_ptr()) };
+    let length = unsafe { varlena::varsize_any_exhdr(bytes.cast_mut_ptr::<pg_sys::varlena>()) };
     (1..=INLINE_BYTES_MAX).contains(&length) && length as i64 == size
 }
