@@ -11,7 +11,9 @@ use rand::Rng;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{
-    Bench, put::compare, rotation, run_clients, run_rounds,
+    Bench,
+    put::compare,
+    rotation, run_clients, run_rounds,
     s3::{Service, services},
 };
 use crate::{
@@ -97,10 +99,7 @@ async fn written(bench: &Bench, report: &mut Report, services: [&Service; 2]) ->
 }
 
 /// Bytes of WAL for each of [`COUNTED`] calls.
-async fn counted<F: Future<Output = Result<()>>>(
-    admin: &Session,
-    call: impl Fn(usize, usize) -> F,
-) -> Result<i64> {
+async fn counted<F: Future<Output = Result<()>>>(admin: &Session, call: impl Fn(usize, usize) -> F) -> Result<i64> {
     admin.checkpoint().await?;
     let before = admin.wal_bytes().await?;
     run_rounds(COUNTED_CONNECTIONS, Duration::from_secs(3600), COUNTED / COUNTED_CONNECTIONS, call).await?;
@@ -178,7 +177,8 @@ async fn mkdirs(bench: &Bench, report: &mut Report) -> Result<()> {
         for ((name, _), beside) in BESIDE.iter().zip(&measured) {
             let [p50, p99] = beside.sample.cells();
             let [rate, puts] = [&beside.rates, &beside.puts].map(|figures| count(median(figures) as u64));
-            let [postgresql, walsenders] = [&beside.postgresql, &beside.walsenders].map(|figures| short(median(figures)));
+            let [postgresql, walsenders] =
+                [&beside.postgresql, &beside.walsenders].map(|figures| short(median(figures)));
             let ratio = short(beside.sample.p50_ms() / alone);
             table.push([clients.to_string(), (*name).to_owned(), puts, rate, p50, p99, ratio, postgresql, walsenders]);
         }
@@ -188,7 +188,8 @@ async fn mkdirs(bench: &Bench, report: &mut Report) -> Result<()> {
          objects in batches of 25 as a gateway does, evenly in time. *Elsewhere*: the rows have a locator, and no bytes come along. \
          The last two columns are processors in use. In turns; the median of three.",
     );
-    let headings = "mkdir clients | puts beside | puts/s | mkdirs/s | p50 | p99 | p50 to baseline | PostgreSQL | walsenders";
+    let headings =
+        "mkdir clients | puts beside | puts/s | mkdirs/s | p50 | p99 | p50 to baseline | PostgreSQL | walsenders";
     report.table(headings, &table);
     Ok(())
 }

@@ -8,8 +8,6 @@ use super::Session;
 
 const PUT: &str = "SELECT count(*) FILTER (WHERE code IS NOT NULL) FROM mantle.put_object($1, $2, $3, $4, $5, $6, $7, $8, $9, \
      $10, $11, $12, $13, $14, $15, $16, p_caller => array_fill('0'::text, ARRAY[cardinality($4)]), p_inline => $17)";
-const WAL: &str = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint";
-const CHECKPOINT: &str = "CHECKPOINT";
 const ON_DISK: &str = "SELECT mantle.inline_usage()";
 
 /// New objects of one directory, as one batch.
@@ -43,22 +41,12 @@ impl Session {
         let request: Vec<Uuid> = ids.iter().map(|_| Uuid::now_v7()).collect();
         let inline: Option<Vec<&[u8]>> = batch.bytes.map(|bytes| vec![bytes; n]);
         let params: [&(dyn ToSql + Sync); 17] = [
-            &uid, &nss, &pids, &names, &ids, &uid, &uid, &mode, &size, &etag, &kind, &extra, &locators, &none, &request,
-            &ids, &inline,
+            &uid, &nss, &pids, &names, &ids, &uid, &uid, &mode, &size, &etag, &kind, &extra, &locators, &none,
+            &request, &ids, &inline,
         ];
         let refused: i64 = self.client.query_one(statement, &params).await?.get(0);
         ensure!(refused == 0, "mantle.put_object refused new objects");
         Ok(())
-    }
-
-    /// Where the WAL ends, in bytes.
-    pub async fn wal_bytes(&self) -> Result<i64> {
-        self.value(WAL, &[]).await
-    }
-
-    /// Begins a time in which each page that is changed is written whole, once.
-    pub async fn checkpoint(&self) -> Result<()> {
-        Ok(self.client.batch_execute(CHECKPOINT).await?)
     }
 
     /// Bytes on disk of the objects that are inside PostgreSQL.

@@ -212,7 +212,8 @@ fn read(tables: TableOids) -> Map {
     let shards = SHARDS.with(|s| {
         s.newest_rows(&[value(tables.meta), value(tables.requests), value(tables.inline)], |row| {
             let id = row.get(3).unwrap_or_default();
-            let local = row.get(4).map(|requests| TableNames::new(|shard| format!("_{shard}"), [id, requests], row.get(5)));
+            let local =
+                row.get(4).map(|requests| TableNames::new(|shard| format!("_{shard}"), [id, requests], row.get(5)));
             Shard { least: row.get(1).unwrap_or_default(), group: row.get(2).unwrap_or(NOWHERE), id, local }
         })
     });

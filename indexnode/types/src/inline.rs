@@ -36,7 +36,17 @@ mod tests {
 
     #[test]
     fn other_texts_are_refused() {
-        for text in ["", "inline:", "inline:0", "inline:07", "inline:-7", "inline:+7", "inline:7 ", "inline:9223372036854775808", "v1:7"] {
+        for text in [
+            "",
+            "inline:",
+            "inline:0",
+            "inline:07",
+            "inline:-7",
+            "inline:+7",
+            "inline:7 ",
+            "inline:9223372036854775808",
+            "v1:7",
+        ] {
             assert_eq!(inline_number(text), None, "{text}");
         }
         assert!(is_inline("inline:x") && !is_inline("v1:1.2.3/4"));
