@@ -57,6 +57,14 @@ def read(spread: SpreadNamespace, session: psycopg.Connection, pid: int, name: s
     return found[0][0] if found else None
 
 
+def together(spread: SpreadNamespace, session: psycopg.Connection, pid: int, name: str) -> tuple:
+    """Code and entry with its bytes, from the session's node alone."""
+    given = ([spread.ns], [pid], [name])
+    # A session that has not read where the shards are leaves it to SQL, once.
+    session.execute(TOGETHER, given)
+    return session.execute(TOGETHER, given).fetchone()
+
+
 def kept(spread: SpreadNamespace, pid: int) -> list[bytes]:
     return [body for (body,) in spread.coordinator.execute(KEPT, (pid,))]
 
@@ -82,7 +90,7 @@ def test_every_node_writes_and_reads_them(spread, worker, size):
         assert body != overwritten or size == 1
         for reader in (spread.coordinator, *spread.sessions):
             assert read(spread, reader, pid, name) == overwritten
-        ((code, entry),) = spread.sessions[worker].execute(TOGETHER, ([spread.ns], [pid], [name])).fetchall()
+        code, entry = together(spread, spread.sessions[worker], pid, name)
         assert code is None and entry.endswith(size.to_bytes(4) + overwritten)
         assert kept(spread, pid) == [overwritten]
         assert delete(session, spread.ns, pid, name) == (None, None)
@@ -131,10 +139,9 @@ def test_a_shard_takes_them_along(target, spread, mode):
         move(spread.coordinator, shard, ends[source], ends[1 - source], mode)
         for name, body in bodies.items():
             assert read(spread, spread.coordinator, pid, name) == body
-            there = spread.sessions[1 - source].execute(TOGETHER, ([spread.ns], [pid], [name])).fetchone()
-            assert there[0] is None and there[1].endswith(body)
-            left = spread.sessions[source].execute(TOGETHER, ([spread.ns], [pid], [name])).fetchone()
-            assert left == ("MT043", None)
+            code, entry = together(spread, spread.sessions[1 - source], pid, name)
+            assert code is None and entry.endswith(body)
+            assert together(spread, spread.sessions[source], pid, name) == ("MT043", None)
         again = f"after{source}"
         bodies[again] = put(spread, spread.sessions[1 - source], pid, again, 4096)
     assert kept(spread, pid) == sorted(bodies.values())

@@ -15,9 +15,7 @@ from .verbs import Key
 
 SIZES = (1, 100, 2000, 4096, 8100, 16_384)
 COLUMNS = 15  # of an entry
-READ = (
-    "SELECT code, entry FROM mantle.stat_local(%s::bigint[], %s::bigint[], %s::text[], %s::boolean[]) ORDER BY ord"
-)
+READ = "SELECT code, entry FROM mantle.stat_local(%s::bigint[], %s::bigint[], %s::text[], %s::boolean[]) ORDER BY ord"
 KEPT = "SELECT i.bytes FROM mantle.inline i WHERE i.pid = %s ORDER BY 1"
 
 
