@@ -42,9 +42,9 @@ const DISTRIBUTED: [&str; 3] = ["mkdir", "put_object", "delete_object"];
 /// Text that several files share, by placeholder. The first four say how a function runs, with names looked up in no
 /// schema that a caller can write to: of the owner's rights; the same for a change, which gives up before its commit when
 /// somebody holds a lock for long (P18); of the caller's; and a change's part on another node. A file that wants another
-/// `lock_timeout` says so after them. The fifth adds to the counts of an attribute or delta record. The last is said of a
-/// locator: its bytes are in a volume ([`mantle_types::segment`]).
-const SHARED: [(&str, &str); 6] = [
+/// `lock_timeout` says so after them. The fifth adds to the counts of an attribute or delta record. The last two are said of a
+/// locator: its bytes are in a volume ([`mantle_types::segment`]), or inside PostgreSQL ([`mantle_types::inline`]).
+const SHARED: [(&str, &str); 7] = [
     ("as_owner", "SECURITY DEFINER SET search_path = pg_catalog, pg_temp"),
     ("as_change", "SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'"),
     ("as_caller", "SET search_path = pg_catalog, pg_temp"),
@@ -59,6 +59,7 @@ const SHARED: [(&str, &str); 6] = [
             modified = greatest(m.modified, excluded.modified)",
     ),
     ("in_volume", "^@ 'v1:'"),
+    ("is_inline", "^@ 'inline:'"),
 ];
 
 /// Lists like those of the batch verbs: what reads answer of an entry, what an index signs, the arguments of renames.
@@ -284,7 +285,7 @@ fn list(columns: &[(String, &str)], wanted: &str) -> Option<String> {
     // All elements of a call have one index group.
     let is_scalar = |name: &str| name == "index_group";
     // They are the last.
-    let is_optional = |name: &str| ["lease", "caller", "parent", "src_parent", "dst_parent"].contains(&name);
+    let is_optional = |name: &str| ["lease", "caller", "parent", "src_parent", "dst_parent", "inline"].contains(&name);
     let default = |name: &str| if is_optional(name) { " DEFAULT NULL" } else { "" };
     match wanted {
         // Of the function, and of one that takes a single element; the signatures with defaults.

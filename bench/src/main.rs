@@ -47,10 +47,10 @@ use crate::{
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// In the order in which they run.
-const MEASUREMENTS: [&str; 11] =
-    ["load", "rebuild", "analysts", "lookup", "list", "rename", "mkdir", "puts", "contention", "s3", "put"];
-/// Not part of the whole: they write tens of gigabytes.
-const ONLY_BY_NAME: [&str; 2] = ["s3", "put"];
+const MEASUREMENTS: [&str; 12] =
+    ["load", "rebuild", "analysts", "lookup", "list", "rename", "mkdir", "puts", "contention", "s3", "put", "inline"];
+/// Not part of the whole: they write tens of gigabytes, or need gateways of their own.
+const ONLY_BY_NAME: [&str; 3] = ["s3", "put", "inline"];
 
 /// Measure a running Mantle
 #[derive(Parser)]
@@ -115,7 +115,7 @@ struct Options {
     /// Its secret key
     #[arg(long, env = "MANTLE_PEER_SECRET_KEY", default_value = "", hide_env_values = true)]
     peer_secret_key: String,
-    /// Only these, by comma: load, rebuild, analysts, lookup, list, rename, mkdir, puts, contention, s3, put
+    /// Only these, by comma: load, rebuild, analysts, lookup, list, rename, mkdir, puts, contention, s3, put, inline
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
     /// The role of DATABASE_URL through the pooler, for the baselines
@@ -201,6 +201,7 @@ async fn run(options: Options) -> Result<Report> {
             "puts" => measure::puts::run(&bench, &mut report).await?,
             "s3" => measure::s3::run(&bench, &mut report).await?,
             "put" => measure::put::run(&bench, &mut report).await?,
+            "inline" => measure::inline::run(&bench, &mut report).await?,
             _ => measure::contention::run(&bench, &mut report).await?,
         }
     }

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use mantle_tls::{Https, PostgresTls, TlsSettings, check_database, is_loopback};
-use mantle_types::limits::BATCH_LATCHES_MAX;
+use mantle_types::limits::{BATCH_LATCHES_MAX, INLINE_BYTES_MAX};
 use serde::Deserialize;
 
 pub use self::volumes::Volumes;
@@ -199,6 +199,9 @@ pub struct Limits {
     pub read_grace_ms: u64,
     /// Age at which a multipart upload is ended that was neither completed nor aborted; 0: never.
     pub upload_lifetime_s: u64,
+    /// Objects of at most so many bytes are kept inside PostgreSQL, in the transaction of their row; 0: none. At most 16,384. Not
+    /// before every gateway is of a version that has this setting.
+    pub inline_bytes_max: usize,
 }
 
 impl Default for Limits {
@@ -220,6 +223,7 @@ impl Default for Limits {
             sweep_interval_ms: 3_600_000,
             read_grace_ms: 3_600_000,
             upload_lifetime_s: 7 * 86_400,
+            inline_bytes_max: 0,
         }
     }
 }
@@ -340,6 +344,10 @@ impl Config {
         ensure!(limits.body_idle_ms > 0, "limits.body_idle_ms must be positive");
         ensure!(limits.sweep_interval_ms > 0, "limits.sweep_interval_ms must be positive");
         ensure!(
+            limits.inline_bytes_max <= INLINE_BYTES_MAX,
+            "limits.inline_bytes_max must be at most {INLINE_BYTES_MAX}: larger objects would fill PostgreSQL's cache and WAL"
+        );
+        ensure!(
             limits.orphan_grace_ms >= 2 * (limits.await_timeout_ms + limits.connection_wait_ms),
             "limits.orphan_grace_ms must be at least twice the time that a request may wait \
              (await_timeout_ms + connection_wait_ms), or bytes of a request under way could be removed"
@@ -432,6 +440,14 @@ mod tests {
         assert!(
             Config::parse(&MINIMAL.replace("\"127.0.0.1:1\"", "\"10.0.0.1:1\"").replace("[postgres]", tls)).is_ok()
         );
+    }
+
+    #[test]
+    fn only_small_objects_go_into_postgresql_and_none_by_default() {
+        let with = |bytes: usize| Config::parse(&format!("{MINIMAL}\n[limits]\ninline_bytes_max = {bytes}"));
+        assert_eq!(Config::parse(MINIMAL).unwrap().limits.inline_bytes_max, 0);
+        assert_eq!(with(INLINE_BYTES_MAX).unwrap().limits.inline_bytes_max, INLINE_BYTES_MAX);
+        assert!(with(INLINE_BYTES_MAX + 1).is_err());
     }
 
     #[test]

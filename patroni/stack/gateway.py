@@ -44,6 +44,7 @@ class Gateway(Service):
         self.data = layout.data / "objects"
         self.volume: Path | None = None  # the folder of a volume, which then takes new bytes
         self.growth_segments = GROWTH_SEGMENTS
+        self.inline_bytes_max = 0  # objects up to this size are kept inside PostgreSQL
         self.credentials = layout.config / "credentials.toml"
 
     def prepare(self) -> None:
@@ -66,6 +67,7 @@ gids = [{OWNER_UID}]
         stores = "" if self.volume is None else 'new_bytes = "volumes"\n'
         volume = "" if self.volume is None else self._volume_settings()
         batches = "" if self.batch_elements_max is None else f"batch_elements_max = {self.batch_elements_max}\n"
+        limits = f"\n[limits]\ninline_bytes_max = {self.inline_bytes_max}\n" if self.inline_bytes_max else ""
         return f"""listen = "{self.host.address}:{self.port}"
 probes_listen = "{self.probes_listen}"
 data_dir = "{self.data}"
@@ -77,7 +79,7 @@ owner_name = "{self.owner_name}"
 {batches}
 [index]
 replicas = [{replicas}]
-{volume}"""
+{volume}{limits}"""
 
     def _volume_settings(self) -> str:
         return f"""

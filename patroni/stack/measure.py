@@ -31,6 +31,8 @@ CITUS_GB = 6.0
 CITUS_SETTINGS = {"shared_buffers": "512MB"}  # for each of four servers
 PUT_GB = 16.0  # objects of some turns, rows, PostgreSQL indexes and WAL of ten minutes
 PUT_SEGMENTS = 16  # 1 GiB, four times what a turn puts
+INLINE_GB = 12.0  # small objects of some turns, rows, PostgreSQL indexes and WAL of ten minutes
+INLINE_BYTES_MAX = 4096
 FILLED_BYTES_PER_S_MIN = 4 << 20
 PUTS_GB = 20.0  # measured: rows, PostgreSQL indexes and WAL of three minutes
 PUTS_SETTINGS = {"shared_buffers": "2GB", "max_wal_size": "4GB"}
@@ -152,6 +154,9 @@ def bench(
     if only == "put":
         _put(part, port_base)
         return
+    if only == "inline":
+        _inline(part, port_base)
+        return
     if only == "tls":
         _tls(port_base)
         return
@@ -217,24 +222,49 @@ def _versions(part: str, port_base: int | None) -> None:
 
 def _put(part: str, port_base: int | None) -> None:
     """Writes docs/bench-put.md. A second gateway of the stack keeps the bytes in a volume."""
-    with _stack(port_base, PUT_GB, "the bench") as (stack, variables):
-        gateway = Gateway(stack.layout, stack.account, "gateway-volume", port=stack.layout.more_gateway_port(2))
-        gateway.volume = stack.layout.data / "volume"
-        gateway.growth_segments = PUT_SEGMENTS
-        try:
-            start_each([gateway])
-            # A new segment is filled with zeros, once.
-            bound_s = PUT_SEGMENTS * SEGMENT_BYTES / FILLED_BYTES_PER_S_MIN
-            leased = lambda: gateway.metrics().get('mantle_gateway_volume_bytes{of="leased"}')
-            wait_until(lambda: leased() == PUT_SEGMENTS * SEGMENT_BYTES, "the room of the volume", bound_s)
-            arguments = ["measure", *_listing(stack.layout.folder, part), "--mantle", stack.layout.binaries / "mantle"]
-            arguments += ["--peer", f"volume,{gateway.url},{gateway.process.pid()}", "--only", "put"]
-            keys = {
-                f"MANTLE_PEER_{name.upper()}": secret.read(stack.layout, name) for name in ("access_key", "secret_key")
-            }
-            _measure("bench-put.md", *arguments, **variables, **keys, MANTLE_PROCESSES=_processes(stack))
-        finally:
-            gateway.process.stop()
+    with _stack(port_base, PUT_GB, "the bench") as (stack, variables), _gateway_with_volume(stack, 2) as gateway:
+        arguments = ["measure", *_listing(stack.layout.folder, part), "--mantle", stack.layout.binaries / "mantle"]
+        arguments += ["--peer", f"volume,{gateway.url},{gateway.process.pid()}", "--only", "put"]
+        variables |= {"MANTLE_PROCESSES": _processes(stack)} | _peer_keys(stack)
+        _measure("bench-put.md", *arguments, **variables)
+
+
+def _inline(part: str, port_base: int | None) -> None:
+    """Writes docs/bench-inline.md. Two more gateways have a volume each; one keeps small objects inside PostgreSQL."""
+    with (
+        _stack(port_base, INLINE_GB, "the bench") as (stack, variables),
+        _gateway_with_volume(stack, 2) as volume,
+        _gateway_with_volume(stack, 3, INLINE_BYTES_MAX) as inline,
+    ):
+        arguments = ["measure", *_listing(stack.layout.folder, part), "--mantle", stack.layout.binaries / "mantle"]
+        arguments += ["--peer", f"inline,{inline.url},{inline.process.pid()}", "--only", "inline"]
+        more = [f"{name}={gateway.process.pid()}" for name, gateway in (("volume", volume), ("inline", inline))]
+        processes = ",".join([_processes(stack), *more])
+        variables |= {"MANTLE_PROCESSES": processes, "AWS_ENDPOINT_URL": volume.url} | _peer_keys(stack)
+        _measure("bench-inline.md", *arguments, **variables)
+
+
+@contextmanager
+def _gateway_with_volume(stack: Stack, number: int, inline_bytes_max: int = 0) -> Iterator[Gateway]:
+    """Another gateway of a stack, whose volume has room."""
+    name = f"gateway-volume-{number}"
+    gateway = Gateway(stack.layout, stack.account, name, port=stack.layout.more_gateway_port(number))
+    gateway.volume, gateway.growth_segments = stack.layout.data / f"volume-{number}", PUT_SEGMENTS
+    gateway.inline_bytes_max = inline_bytes_max
+    try:
+        start_each([gateway])
+        # A new segment is filled with zeros, once.
+        bound_s = PUT_SEGMENTS * SEGMENT_BYTES / FILLED_BYTES_PER_S_MIN
+        leased = lambda: gateway.metrics().get('mantle_gateway_volume_bytes{of="leased"}')
+        wait_until(lambda: leased() == PUT_SEGMENTS * SEGMENT_BYTES, "the room of the volume", bound_s)
+        yield gateway
+    finally:
+        gateway.process.stop()
+
+
+def _peer_keys(stack: Stack) -> dict[str, str]:
+    """Variables with the keys of a peer that has those of the stack."""
+    return {f"MANTLE_PEER_{name.upper()}": secret.read(stack.layout, name) for name in ("access_key", "secret_key")}
 
 
 def _lookup(part: str) -> None:

@@ -4,7 +4,7 @@
 
 --- Citus: the tables, with the column that decides where a row is; NULL: on every node
 CREATE FUNCTION mantle.distributed_tables() RETURNS TABLE (name text, by_column text) LANGUAGE sql IMMUTABLE AS $$
-    VALUES ('meta', 'pid'), ('requests', 'pid'), ('prune_queue', 'pid'), ('operations', 'pid'),
+    VALUES ('meta', 'pid'), ('requests', 'pid'), ('inline', 'pid'), ('prune_queue', 'pid'), ('operations', 'pid'),
            ('rename_attempts', 'ns'), ('uploads', 'id'), ('extents', 'upload'), ('namespaces', NULL),
            ('namespace_grants', NULL), ('id_blocks', NULL), ('index_groups', NULL), ('prepare_keys', NULL)
 $$;

@@ -60,7 +60,9 @@ CREATE FUNCTION mantle.empty_delegated(
     p_pid bigint, p_ns bigint, p_limit int, OUT objects bigint, OUT bytes bigint, OUT empty boolean)
 LANGUAGE plpgsql VOLATILE {delegated} AS $$
 #variable_conflict use_column
-DECLARE v_freed text[];
+DECLARE
+    v_freed text[];
+    v_inline text[];
 BEGIN
     IF NOT mantle.try_latch_delegated(p_pid, NULL) THEN
         RETURN;
@@ -72,10 +74,14 @@ BEGIN
                    SELECT e.name FROM mantle.first_entries(p_pid, p_limit) AS e WHERE NOT e.is_directory))
         RETURNING m.size, m.locator, m.shared)
     -- any order
-    SELECT count(*), coalesce(sum(g.size), 0), array_agg(g.locator) FILTER (WHERE mantle.are_freed(g.locator, g.shared))
-      INTO objects, bytes, v_freed FROM gone AS g;
+    SELECT count(*), coalesce(sum(g.size), 0), array_agg(g.locator) FILTER (WHERE mantle.are_freed(g.locator, g.shared)),
+           array_agg(g.locator) FILTER (WHERE g.locator {is_inline})
+      INTO objects, bytes, v_freed, v_inline FROM gone AS g;
     IF v_freed IS NOT NULL THEN
         PERFORM mantle.free_bytes(v_freed);
+    END IF;
+    IF v_inline IS NOT NULL THEN
+        PERFORM mantle.drop_inline(p_pid, v_inline);
     END IF;
     empty := mantle.is_empty(p_pid);
     -- A tombstone needs no counts.

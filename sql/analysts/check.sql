@@ -158,6 +158,25 @@ BEGIN
         $query$ USING v_ids, v_recorded;
 END $$;
 
+--- gateway, monitor: check: bytes inside PostgreSQL against the objects that name them, in all namespaces
+-- As the owner, because nobody else reads the bytes; so it tells no names. The check of those who are analysts only leaves this
+-- out.
+CREATE FUNCTION mantle.check_inline() RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
+LANGUAGE plpgsql STABLE {as_owner} SET enable_nestloop = off AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT 'inline_bytes', m.ns, m.pid, NULL::text,
+           CASE WHEN i.id IS NULL THEN format('an entry names %s, which is not there', m.locator)
+                ELSE format('%s has %s bytes, and its entry says %s', m.locator, octet_length(i.bytes), m.size) END
+      FROM mantle.meta m LEFT JOIN mantle.inline i ON i.pid = m.pid AND i.id = mantle.inline_id(m.locator)
+     WHERE m.locator {is_inline} AND octet_length(i.bytes) IS DISTINCT FROM m.size;
+    RETURN QUERY
+    SELECT 'inline_unused', NULL::bigint, i.pid, NULL::text, format('no entry names inline:%s', i.id)
+      FROM mantle.inline i LEFT JOIN mantle.meta m ON m.pid = i.pid AND m.locator = 'inline:' || i.id
+     WHERE m.pid IS NULL;
+END $$;
+
 --- analyst: Damage in the MetaTable: entries without a parent, ids with two entries, cycles, wrong counts
 -- Nested loops are off, because with outdated statistics the planner would scan whole tables in them.
 CREATE FUNCTION mantle."check"() RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
@@ -167,4 +186,7 @@ BEGIN
     RETURN QUERY SELECT * FROM mantle.check_roots();
     RETURN QUERY SELECT * FROM mantle.check_permissions();
     RETURN QUERY SELECT * FROM mantle.check_directories();
+    IF has_function_privilege('mantle.check_inline()', 'EXECUTE') THEN
+        RETURN QUERY SELECT * FROM mantle.check_inline();
+    END IF;
 END $$;

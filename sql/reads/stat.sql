@@ -31,7 +31,8 @@ LANGUAGE c STABLE {as_owner} AS 'MODULE_PATHNAME', 'mantle_stat';
 
 --- gateway: Entries by place that are on this node, for elements of several namespaces (one for each element, or one for all).
 --- Of each element what mantle.stat answers of it, as a row of the binary COPY format; {wrong_node} if it is on another node, or
---- its shard is locked; neither if it should be read alone
-CREATE FUNCTION mantle.stat_local(p_ns bigint[], p_pid bigint[], p_name text[])
+--- its shard is locked; neither if it should be read alone. p_inline: whether the row has a column more where the entry's bytes
+--- are inside PostgreSQL: these bytes (P62)
+CREATE FUNCTION mantle.stat_local(p_ns bigint[], p_pid bigint[], p_name text[], p_inline boolean[] DEFAULT NULL)
 RETURNS TABLE (ord int, code text, entry bytea)
 LANGUAGE c STABLE {as_owner} AS 'MODULE_PATHNAME', 'mantle_stat_local';

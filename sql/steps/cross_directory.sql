@@ -154,8 +154,8 @@ END $$;
 
 --- Inserts an entry into a directory, and replaces another one if given
 CREATE FUNCTION mantle.insert_entry_delegated(
-    p_pid bigint, p_row text, p_replaced_row text, p_changes text, p_attempt bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE {delegated} AS $$
+    p_pid bigint, p_row text, p_replaced_row text, p_changes text, p_attempt bigint, p_inline bytea DEFAULT NULL)
+RETURNS void LANGUAGE plpgsql VOLATILE {delegated} AS $$
 DECLARE
     v_entry mantle.meta := p_row::mantle.meta;
     v_replaced mantle.meta := p_replaced_row::mantle.meta;
@@ -167,13 +167,20 @@ BEGIN
     IF v_replaced.id IS NOT NULL THEN
         DELETE FROM mantle.meta m WHERE m.pid = p_pid AND m.name = v_replaced.name AND m.ts = 0;
         -- An object that is copied onto itself keeps its bytes.
-        IF mantle.are_freed(v_replaced.locator, v_replaced.shared)
+        IF v_replaced.locator {is_inline} THEN
+            IF v_replaced.locator IS DISTINCT FROM v_entry.locator THEN
+                PERFORM mantle.drop_inline(p_pid, ARRAY[v_replaced.locator]);
+            END IF;
+        ELSIF mantle.are_freed(v_replaced.locator, v_replaced.shared)
            AND mantle.are_of_one_write(v_replaced.locator, v_entry.locator) IS NOT TRUE THEN
             PERFORM mantle.free_bytes(ARRAY[v_replaced.locator]);
         END IF;
     END IF;
     INSERT INTO mantle.meta (pid, name, ts, ns, shared, {entry.columns})
     VALUES (p_pid, v_entry.name, 0, v_entry.ns, v_entry.shared, {entry.columns_of_v_entry});
+    IF p_inline IS NOT NULL THEN
+        PERFORM mantle.add_inline(p_pid, v_entry.locator, p_inline);
+    END IF;
     -- Also when neither count changes, because the directory was modified.
     IF p_pid <> 1 THEN
         PERFORM mantle.add_counts(
@@ -205,24 +212,28 @@ BEGIN
 END $$;
 
 --- The locator of bytes that a change leaves without an object. NULL if other rows may use them (the sweeper finds
---- out), and NULL if they are in a volume (the change frees them itself)
+--- out), and NULL if they are in a volume or inside PostgreSQL (the change frees or removes them itself)
 CREATE FUNCTION mantle.left_locator(p_locator text, p_shared boolean) RETURNS text
-LANGUAGE sql IMMUTABLE RETURN CASE WHEN p_shared IS NOT TRUE AND NOT p_locator {in_volume} THEN p_locator END;
+LANGUAGE sql IMMUTABLE RETURN CASE
+    WHEN p_shared IS NOT TRUE AND NOT p_locator {in_volume} AND NOT p_locator {is_inline} THEN p_locator END;
 
---- Moves an entry from one directory to another, which may be the same
+--- Moves an entry from one directory to another, which may be the same. p_inline: its bytes, if they are inside PostgreSQL and
+--- were taken out of the other directory
 -- The directory with the smaller pid comes first: with mantle.delta_records = never each part waits for its directory's
 -- counts, and two opposite moves would deadlock. A message belongs to its own part, so the order of the two has no
 -- meaning (P1, P2).
 CREATE FUNCTION mantle.move_entry(
     p_src_pid bigint, p_src_row text, p_src_changes text, p_dst_pid bigint, p_dst_row text, p_replaced_row text,
-    p_dst_changes text, p_attempt bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+    p_dst_changes text, p_attempt bigint, p_inline bytea DEFAULT NULL) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF p_src_pid <= p_dst_pid THEN
         PERFORM FROM mantle.remove_entry_delegated(
             p_src_pid, p_src_row, p_src_changes, p_attempt, p_src_pid = p_dst_pid);
-        PERFORM FROM mantle.insert_entry_delegated(p_dst_pid, p_dst_row, p_replaced_row, p_dst_changes, p_attempt);
+        PERFORM FROM mantle.insert_entry_delegated(
+            p_dst_pid, p_dst_row, p_replaced_row, p_dst_changes, p_attempt, p_inline);
     ELSE
-        PERFORM FROM mantle.insert_entry_delegated(p_dst_pid, p_dst_row, p_replaced_row, p_dst_changes, p_attempt);
+        PERFORM FROM mantle.insert_entry_delegated(
+            p_dst_pid, p_dst_row, p_replaced_row, p_dst_changes, p_attempt, p_inline);
         PERFORM FROM mantle.remove_entry_delegated(p_src_pid, p_src_row, p_src_changes, p_attempt);
     END IF;
 END $$;

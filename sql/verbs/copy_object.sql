@@ -1,7 +1,7 @@
 --- gateway: Makes an object of the bytes of another one, which may be in another namespace: no byte is copied
 -- `p_src_id`, `p_src_version`: the object that the caller has read, or {source_changed}. Both places stay latched until
 -- the commit: a change of the source comes before or after the copy, so some object names the bytes at every moment,
--- and no sweeper removes them (P52). Metadata are the caller's, size, etag and bytes the source's. Owner, group and mode are
+-- and no sweeper removes them (P52). Only bytes inside PostgreSQL are copied: each row has its own (P62). Metadata are the caller's, size, etag and bytes the source's. Owner, group and mode are
 -- those of the object that it replaces; of a new one the caller's.
 CREATE FUNCTION mantle.copy_object(
     p_principal int, p_src_ns bigint, p_src_pid bigint, p_src_name text, p_src_id bigint, p_src_version bigint,
@@ -22,6 +22,9 @@ DECLARE
     v_replaced text;
     v_changes text;
     v_attempt bigint := 0;
+    v_locator text;
+    v_takes boolean := false;
+    v_inline bytea;
     v_is_itself boolean := (p_src_pid, p_src_name) = (p_dst_pid, p_dst_name);
     v_placements bigint := mantle.placements();
 BEGIN
@@ -60,10 +63,17 @@ BEGIN
     END IF;
     IF NOT v_is_itself THEN
         old_locator := mantle.left_locator((d.entry).locator, (d.entry).shared);
-        IF v_new.shared IS NOT TRUE THEN
-            PERFORM FROM mantle.share_object_delegated(p_src_pid, p_src_name);
+        IF v_new.locator {is_inline} THEN
+            v_locator := v_new.locator;
+            SELECT b INTO v_inline FROM mantle.inline_delegated(p_src_pid, v_locator, v_takes) AS b;
+            PERFORM mantle.raise_fault(CASE WHEN v_inline IS NULL THEN '{bytes_missing}' END);
+            v_new.locator := 'inline:' || p_id;
+        ELSE
+            IF v_new.shared IS NOT TRUE THEN
+                PERFORM FROM mantle.share_object_delegated(p_src_pid, p_src_name);
+            END IF;
+            v_new.shared := true;
         END IF;
-        v_new.shared := true;
     END IF;
     v_new.ns := p_ns; v_new.pid := p_dst_pid; v_new.name := p_dst_name;
     v_new.owner := coalesce((d.entry).owner, p_owner);
@@ -72,6 +82,6 @@ BEGIN
     v_new.content_type := p_content_type; v_new.user_metadata := p_user_metadata;
     v_new.created := coalesce((d.entry).created, now()); v_new.modified := now();
     v_row := v_new::text; v_replaced := (d.entry)::text;
-    PERFORM FROM mantle.insert_entry_delegated(p_dst_pid, v_row, v_replaced, v_changes, v_attempt);
+    PERFORM FROM mantle.insert_entry_delegated(p_dst_pid, v_row, v_replaced, v_changes, v_attempt, v_inline);
     PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
 END $$;

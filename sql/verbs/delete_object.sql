@@ -32,7 +32,9 @@ BEGIN
     DELETE FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0;
     v_new.id := v_old.id;
     v_new.old_locator := mantle.left_locator(v_old.locator, v_old.shared);
-    IF mantle.are_freed(v_old.locator, v_old.shared) THEN
+    IF v_old.locator {is_inline} THEN
+        PERFORM mantle.drop_inline(p_pid, ARRAY[v_old.locator]);
+    ELSIF mantle.are_freed(v_old.locator, v_old.shared) THEN
         PERFORM mantle.free_bytes(ARRAY[v_old.locator]);
     END IF;
     v_new.delta := ROW(p_ns, p_pid, -1, 0, -v_old.size);

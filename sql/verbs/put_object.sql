@@ -19,6 +19,7 @@ LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_old mantle.meta;
     v_directory text;
+    v_locator text := CASE WHEN p_inline IS NULL THEN p_locator ELSE 'inline:' || p_id END;
     v_new mantle.outcome := mantle.recorded_outcome(p_principal, p_ns, p_request, p_hash, p_pid);
 BEGIN
     IF NOT v_new IS NULL THEN
@@ -29,6 +30,8 @@ BEGIN
         CASE WHEN (p_pid >= {ID_MIN} AND p_owner >= 0 AND p_grp >= 0 AND p_mode BETWEEN 0 AND {MODE_MAX}
                    AND p_size BETWEEN 0 AND {OBJECT_BYTES_MAX}
                    AND coalesce(octet_length(p_locator), 0) <= {LOCATOR_BYTES_MAX}
+                   AND (p_inline IS NULL OR p_locator IS NULL AND octet_length(p_inline) = p_size
+                                            AND p_size BETWEEN 1 AND {INLINE_BYTES_MAX})
                    AND p_request IS NOT NULL AND p_principal IS NOT NULL) IS NOT TRUE THEN '{invalid_argument}' END,
         mantle.id_fault(p_id), mantle.segment_fault(p_locator), mantle.removed_fault(p_pid));
     IF v_new.code IS NOT NULL THEN
@@ -65,19 +68,24 @@ BEGIN
         INSERT INTO mantle.meta (pid, name, ns, id, owner, grp, mode, version, size, synthetic, etag, content_type,
                                  user_metadata, locator, created, modified)
         VALUES (p_pid, p_name, p_ns, p_id, p_owner, p_grp, p_mode, 1, p_size, false, p_etag, p_content_type,
-                p_user_metadata, p_locator, now(), now());
+                p_user_metadata, v_locator, now(), now());
     ELSE
         -- Owner, group and mode stay.
         UPDATE mantle.meta m
            SET version = v_new.version, size = p_size, synthetic = false, etag = p_etag,
-               content_type = p_content_type, user_metadata = p_user_metadata, locator = p_locator, shared = NULL,
+               content_type = p_content_type, user_metadata = p_user_metadata, locator = v_locator, shared = NULL,
                modified = now()
          WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0;
         v_new.old_locator := mantle.left_locator(v_old.locator, v_old.shared);
-        IF mantle.are_freed(v_old.locator, v_old.shared)
-           AND mantle.are_of_one_write(v_old.locator, p_locator) IS NOT TRUE THEN
+        IF v_old.locator {is_inline} THEN
+            PERFORM mantle.drop_inline(p_pid, ARRAY[v_old.locator]);
+        ELSIF mantle.are_freed(v_old.locator, v_old.shared)
+              AND mantle.are_of_one_write(v_old.locator, p_locator) IS NOT TRUE THEN
             PERFORM mantle.free_bytes(ARRAY[v_old.locator]);
         END IF;
+    END IF;
+    IF p_inline IS NOT NULL THEN
+        PERFORM mantle.add_inline(p_pid, v_locator, p_inline);
     END IF;
     v_new.delta := ROW(p_ns, p_pid, (v_old.id IS NULL)::int, 0, p_size - coalesce(v_old.size, 0));
     v_new.replayed := false;
@@ -127,6 +135,6 @@ BEGIN
 END $$;
 
 --- gateway: Creates or overwrites objects. Condition: NULL, *absent (If-None-Match: *), *present (If-Match: *), an etag
---- (If-Match) or ! and an etag (If-None-Match)
+--- (If-Match) or ! and an etag (If-None-Match). Bytes in p_inline are kept inside PostgreSQL, without a locator (P62)
 CREATE FUNCTION mantle.put_object({put_object.signature}) RETURNS TABLE (ord int, {put_object.answer})
 LANGUAGE c VOLATILE {as_owner} AS 'MODULE_PATHNAME', 'mantle_put_object';

@@ -11,6 +11,10 @@ DECLARE
     o mantle.outcome;
     v_new mantle.meta;
     v_to text;
+    -- Citus sends plain variables only.
+    v_locator text;
+    v_takes boolean := true;
+    v_inline bytea;
     v_placements bigint := mantle.placements();
 BEGIN
     PERFORM mantle.latch_across_nodes(ARRAY[p_src_pid, p_dst_pid], ARRAY[p_src_name, p_dst_name], '{}', NULL);
@@ -42,6 +46,11 @@ BEGIN
     old_locator := mantle.left_locator((d.entry).locator, (d.entry).shared);
     v_new.pid := p_dst_pid;
     v_new.name := p_dst_name;
-    PERFORM mantle.move_entry(p_src_pid, (s.entry)::text, NULL, p_dst_pid, v_new::text, (d.entry)::text, NULL, 0);
+    IF v_new.locator {is_inline} AND p_src_pid <> p_dst_pid THEN
+        v_locator := v_new.locator;
+        SELECT b INTO v_inline FROM mantle.inline_delegated(p_src_pid, v_locator, v_takes) AS b;
+    END IF;
+    PERFORM mantle.move_entry(
+                p_src_pid, (s.entry)::text, NULL, p_dst_pid, v_new::text, (d.entry)::text, NULL, 0, v_inline);
     PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
 END $$;

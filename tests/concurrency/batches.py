@@ -22,7 +22,7 @@ COMMON = {
 }
 REQUEST = {"request": "uuid", "hash": "bigint", "lease": "text", "caller": "text", "parent": "text"}
 # Their arrays may be NULL.
-OPTIONAL = ("lease", "caller", "parent")
+OPTIONAL = ("lease", "caller", "parent", "inline")
 PARAMETERS = {
     "mkdir": COMMON | {"explicit": "boolean", "user_metadata": "jsonb"} | REQUEST,
     "put_object": COMMON
@@ -34,16 +34,20 @@ PARAMETERS = {
         "locator": "text",
         "condition": "text",
     }
-    | REQUEST,
+    | REQUEST
+    | {"inline": "bytea"},
 }
 STEMS = ("a", "b", "é", "x" * 255)
 BAD_STEMS = ("", ".", "..", "x/y", "/_ATTR", "y" * 256, "/")
 OBJECT_BYTES_MAX = 1 << 48
 LOCATOR_BYTES_MAX = 2048
+INLINE_BYTES_MAX = 16_384
 # What the databases admit: volume, segment, epoch.
 ADMITTED = ((1, 0, 5), (1, 1, 5))
 GOOD_IN_VOLUMES = ("v1:1.0.5/1.1/0+1", "v1:1.1.5/1.2/3+4,5+6")
 BAD_IN_VOLUMES = ("v1:1.0.4/1.1/0+1", "v1:1.2.5/1.1/0+1", "v1:2.0.5/1.1/0+1", "v1:1.0.05/1.1/0+1", "v1:")
+# Locators of bytes that would have to come along.
+BAD_INLINE = ("inline:1", "inline:")
 DAY_MS = 86_400_000
 
 Element = dict[str, object]
@@ -112,7 +116,12 @@ class Batches:
                 "content_type": choose((None, "t")),
                 "locator": choose((None, "l", "l" * LOCATOR_BYTES_MAX, *GOOD_IN_VOLUMES)),
                 "condition": choose((None, "*absent")),
+                "inline": None,
             }
+            if self.random.random() < 1 / 3:
+                # The larger ones are not in their row.
+                inline = bytes([choose((0, 7, 255))]) * choose((1, 40, 4096, 9000, INLINE_BYTES_MAX))
+                element |= {"size": len(inline), "locator": None, "inline": inline}
         if not is_good:
             oddities = self.oddities(verb)
             for parameter in self.random.sample(sorted(oddities), self.random.choice((0, 0, 1, 1, 2))):
@@ -142,7 +151,8 @@ class Batches:
             return odd | {"explicit": (None,)}
         return odd | {
             "size": (-1, OBJECT_BYTES_MAX + 1, None),
-            "locator": ("l" * (LOCATOR_BYTES_MAX + 1), *BAD_IN_VOLUMES),
+            "locator": ("l" * (LOCATOR_BYTES_MAX + 1), *BAD_IN_VOLUMES, *BAD_INLINE),
+            "inline": (b"", b"another size", bytes(INLINE_BYTES_MAX + 1)),
             "condition": ("*present", "e", "other"),
         }
 

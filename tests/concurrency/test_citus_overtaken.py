@@ -116,12 +116,25 @@ def id_of(spread: SpreadNamespace, pid: int, name: str) -> int:
     ).fetchone()[0]
 
 
+def with_bytes(spread: SpreadNamespace, pid: int, name: str) -> Op:
+    return Op("put_object", pid, name, spread.new_id(), size=5, mode=420, inline=b"bytes")
+
+
+def put_bytes(spread: SpreadNamespace, pid: int) -> str:
+    """The name of a new object whose bytes are inside PostgreSQL."""
+    assert spread.call(spread.coordinator, with_bytes(spread, pid, "bytes")).code is None
+    return "bytes"
+
+
 IN_ONE_DIRECTORY: dict[str, Callable[[SpreadNamespace, int], Op]] = {
     "mkdir": lambda spread, pid: Op("mkdir", pid, "late/", spread.new_id(), explicit=True),
     "mkdir of an implicit one": lambda spread, pid: Op("mkdir", pid, "i/", spread.new_id(), explicit=True),
     "put_object": lambda spread, pid: Op("put_object", pid, "late", spread.new_id(), size=1, mode=420),
     "put_object over another": lambda spread, pid: Op("put_object", pid, "o", spread.new_id(), size=1, mode=420),
+    "put_object with bytes": lambda spread, pid: Op("put_object", pid, "late", spread.new_id(), size=1, inline=b"x"),
+    "put_object with bytes over another": lambda spread, pid: with_bytes(spread, pid, "o"),
     "delete_object": lambda spread, pid: Op("delete_object", pid, "o"),
+    "delete_object with bytes": lambda spread, pid: Op("delete_object", pid, put_bytes(spread, pid)),
     "set_attributes of an object": lambda spread, pid: Op(
         "set_attributes", pid, "o", id_of(spread, pid, "o"), mode=384
     ),
@@ -164,8 +177,8 @@ class Sides:
     other: int
 
 
-def rename_of_object(spread: SpreadNamespace, source: int, destination: int) -> Op:
-    return Op("rename_object", source, "o", dst_pid=destination, dst_name="late")
+def rename_of_object(spread: SpreadNamespace, source: int, destination: int, name: str = "o") -> Op:
+    return Op("rename_object", source, name, dst_pid=destination, dst_name="late")
 
 
 def rename_of_directory(spread: SpreadNamespace, source: int, destination: int, epoch: int, victim: int = 0) -> Op:
@@ -177,6 +190,12 @@ def rename_of_directory(spread: SpreadNamespace, source: int, destination: int, 
 ACROSS: dict[str, Callable[[SpreadNamespace, Sides, int], Op]] = {
     "rename_object from what moves": lambda spread, at, _: rename_of_object(spread, at.moving, at.other),
     "rename_object to what moves": lambda spread, at, _: rename_of_object(spread, at.other, at.moving),
+    "rename_object with bytes from what moves": lambda spread, at, _: rename_of_object(
+        spread, at.moving, at.other, put_bytes(spread, at.moving)
+    ),
+    "rename_object with bytes to what moves": lambda spread, at, _: rename_of_object(
+        spread, at.other, at.moving, put_bytes(spread, at.other)
+    ),
     "rename_directory from what moves": lambda spread, at, epoch: rename_of_directory(
         spread, at.moving, at.other, epoch
     ),

@@ -43,6 +43,7 @@ FILL = """
     SELECT 1, n, 1, 1, mantle.lineage() FROM generate_series(0, {n}) n;
     INSERT INTO mantle.freed (locator, volume, segment)
     SELECT format('v1:1.%s.1/1.%s/0+1', n, n), 1, n FROM generate_series(1, {n}) n;
+    INSERT INTO mantle.inline (pid, id, bytes) SELECT 5, n, 'x' FROM generate_series(1, 5 * {n}) n;
     INSERT INTO mantle.meta (pid, name, ns, id, locator)
     SELECT 5, 'volume-' || n, 5, 2^40 + n, format('v1:1.%s.1/1.%s/1+1', n % 100, n) FROM generate_series(1, {n}) n;
 """
@@ -110,6 +111,9 @@ def changes(connection: psycopg.Connection, at: Filled) -> dict[str, Callable[[i
     def new(n: int, count: int) -> list[Op]:
         return [Op("put_object", large, f"n{n}.{count}.{k}", at.new_id(), size=1) for k in range(count)]
 
+    def inline(name: str) -> Op:
+        return Op("put_object", large, name, at.new_id(), size=1, inline=b"x")
+
     def implied_then_made(n: int) -> list[list[Op]]:
         return [[Op("mkdir", parent, f"i{n}/", at.new_id(), explicit=is_explicit)] for is_explicit in (False, True)]
 
@@ -120,6 +124,12 @@ def changes(connection: psycopg.Connection, at: Filled) -> dict[str, Callable[[i
         "put_object in a volume": lambda n: [
             [Op("put_object", large, o, at.new_id(), locator=f"v1:1.7.1/{k}.{n}/0+1")]
             for k, o in enumerate((f"v{n}", *[f"v{n}"] * 2), 1)
+        ],
+        "put_object inline": lambda n: [[inline(f"i{n}")] for _ in range(3)],
+        "delete_object inline": lambda n: [[inline(f"j{n}")], [Op("delete_object", large, f"j{n}")]],
+        "rename_object inline": lambda n: [
+            [inline(f"k{n}")],
+            [Op("rename_object", large, f"k{n}", dst_pid=parent, dst_name=f"k{n}")],
         ],
         "delete_object": lambda n: [[Op("delete_object", large, o) for o in old(n, 2, 1)]],
         "delete_object, a batch": lambda n: [[Op("delete_object", large, o) for o in old(n, 3, BATCH)]],
@@ -156,6 +166,7 @@ READS = {
     "usage": "SELECT * FROM mantle.usage(%(ns)s, (%(subdirectories)s::bigint[])[20%(n)s], 0)",
     "unused_locators": "SELECT * FROM mantle.unused_locators(ARRAY['none%(n)s'])",
     "operation": "SELECT * FROM mantle.operation(%(ns)s, gen_random_uuid())",
+    "inline_bytes": "SELECT * FROM mantle.inline_bytes(%(large)s, 'inline:7%(n)s')",
     "segment_locators": "SELECT * FROM mantle.segment_locators(1, 7%(n)s, 1, NULL, 10)",
     "take_freed": "SELECT * FROM mantle.take_freed_delegated(1, 1, 1, mantle.lineage() || ' 3 0/0', %(n)s, 10)",
 }

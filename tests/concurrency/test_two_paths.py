@@ -51,6 +51,8 @@ ROWS = {
     " FROM mantle.meta WHERE ns = %s AND id IS NULL GROUP BY pid, ns",
     "requests": "SELECT ns, principal, request_id, request_hash, verb, pid, id, version, created IS NULL"
     " FROM mantle.requests WHERE ns = %s",
+    "inline": "SELECT i.pid, i.id, i.bytes FROM mantle.inline i"
+    " WHERE i.pid IN (SELECT m.pid FROM mantle.meta m WHERE m.ns = %s)",
     "queue": "SELECT q.pid, q.id, queued IS NULL FROM mantle.prune_queue q"
     " JOIN mantle.meta m ON m.id = q.id WHERE m.ns = %s",
 }
@@ -163,7 +165,7 @@ class Fallback(Database):
 def arrays_of(verb: str, elements: list[Element]) -> dict[str, list | None]:
     arrays: dict[str, list | None] = {name: [element[name] for element in elements] for name in PARAMETERS[verb]}
     for name in OPTIONAL:
-        if all(value is None for value in arrays[name]):
+        if name in arrays and all(value is None for value in arrays[name]):
             arrays[name] = None
     return arrays
 
@@ -311,9 +313,10 @@ def test_malformed_batches_are_refused_alike(databases):
         ("mkdir_one", "p_id, 1, p_owner, p_grp, p_mode, p_principal", "p_id, 1, p_grp, p_owner, p_mode, p_principal"),
         ("put_object_one", "(v_old.id IS NULL)::int, 0, p_size", "(v_old.id IS NULL)::int, 0, 0 * p_size"),
         ("put_object_one", "'MT015'", "'MT016'"),
+        ("put_object_one", "PERFORM mantle.add_inline(p_pid, v_locator, p_inline);", "NULL;"),
         ("record_request", "coalesce(p_hash, 0)", "coalesce(p_hash, 1)"),
     ],
-    ids=["counts", "message", "bytes", "code", "request"],
+    ids=["counts", "message", "bytes", "code", "inline", "request"],
 )
 def test_a_broken_path_is_noticed(databases, function, right, wrong):
     fast, fallback = databases

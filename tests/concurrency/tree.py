@@ -23,6 +23,7 @@ class Op:
     etag: str = "e"
     condition: str | None = None
     locator: str | None = None
+    inline: bytes | None = None  # bytes that PostgreSQL keeps
     explicit: bool = True
     mode: int = 493
     dst_pid: int = 0

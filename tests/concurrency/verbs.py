@@ -53,7 +53,7 @@ CALLS = {
     " %(ns)s::bigint[], %(pid)s::bigint[], %(name)s::text[], %(id)s::bigint[], %(owner)s::int[], %(owner)s::int[],"
     " %(mode)s::int[], %(size)s::bigint[], %(etag)s::text[], %(etag)s::text[], %(null)s::text[]::jsonb[],"
     " %(locator)s::text[], %(condition)s::text[], %(request)s::uuid[], %(hash)s::bigint[],"
-    " p_caller => %(caller)s::text[], p_parent => %(parent)s::text[]) ORDER BY ord",
+    " p_caller => %(caller)s::text[], p_parent => %(parent)s::text[], p_inline => %(inline)s::bytea[]) ORDER BY ord",
     "delete_object": "SELECT code, id, NULL, replayed FROM mantle.delete_object(%(principal)s::int[],"
     " %(ns)s::bigint[], %(pid)s::bigint[], %(name)s::text[], %(null)s::text[]::bigint[], %(null)s::text[]::bigint[],"
     " %(request)s::uuid[], %(hash)s::bigint[], p_caller => %(caller)s::text[],"
@@ -105,7 +105,7 @@ def call(
     if verb in BATCHED:
         given = {
             name: [getattr(op, name) for op in ops]
-            for name in ("pid", "name", "id", "size", "etag", "condition", "explicit", "mode", "locator")
+            for name in ("pid", "name", "id", "size", "etag", "condition", "explicit", "mode", "locator", "inline")
         }
         given |= {name: [getattr(key, name) for key in keys] for name in ("request", "hash")}
         given |= {

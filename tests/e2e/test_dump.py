@@ -8,6 +8,7 @@ import pytest
 from stack.poll import wait_until
 from tests.support.digests import NOT_DUMPED, digests
 
+from .another_gateway import another_gateway
 from .clients import connect_as
 from .mkdir_load import MkdirLoad
 
@@ -40,6 +41,8 @@ def test_a_dump_restores_to_the_same(stack, rest, bucket, s3, restored, tmp_path
     s3.put_object(Bucket=bucket, Key="d/o", Body=b"1", Metadata={"k": "v"})
     s3.put_object(Bucket=bucket, Key="gone/o", Body=b"2")
     s3.delete_object(Bucket=bucket, Key="gone/o")
+    with another_gateway(stack, inline_bytes_max=4096) as gateway:
+        gateway.s3(stack).put_object(Bucket=bucket, Key="d/inline", Body=b"in the dump")
     environment = {**stack.postgresql.client_environment(), "PATH": "/usr/bin:/bin"}
     programs = stack.layout.postgresql_bin
     dump = tmp_path / "dump"

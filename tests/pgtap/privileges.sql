@@ -1,6 +1,6 @@
 -- What each role may do, and what it may not (P6).
 \ir setup.psql
-SELECT plan(28);
+SELECT plan(31);
 SELECT tap.namespace('tap-privileges') AS ns \gset
 SELECT new_id AS a FROM tap.mkdir(:ns, :ns, 'a/') \gset
 SELECT tap.id() AS id \gset
@@ -13,7 +13,7 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      'abort_upload_delegated admit_move all_uploads assignment_changes cluster_id compact copy_object copy_part create_namespace
      admit_segments await_answers create_manifest_delegated create_upload_delegated delete_namespace delete_object directories_below
      dirstat drop_manifest_delegated end_stale_session extents_between fence_request_delegated finish_upload_delegated
-     forget_freed_delegated hosted_groups lease lease_segments lineage list list_filled list_local list_namespaces
+     forget_freed_delegated hosted_groups inline_bytes lease lease_segments lineage list list_filled list_local list_namespaces
      largest_below list_parts list_tree list_uploads mkdir mount_volume names_below operation part_of_object prune_tree put_object
      put_part_delegated register_volume release_segments remove_tree rename_directory rename_object
      replace_locators_delegated replay resolve_path rmdir seal_upload_delegated segment_locators set_attributes
@@ -37,7 +37,7 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
     ('mantle_monitor',
      'backlogs_now check_cluster delta_backlog_now namespace_groups worker_steps_now'),
     ('mantle_gateway mantle_monitor',
-     'volume_status worker_problems'),
+     'check_inline inline_usage volume_status worker_problems'),
     ('mantle_gateway mantle_index mantle_monitor',
      'mutation_fault_code setting_problems'),
     ('mantle_analyst',
@@ -46,16 +46,16 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      powers_of_two resolve rows_below split_path sums_by_row top_dirs tree_depths tree_keys tree_rows
      unreached_directories walk_path'),
     ('',
-     'abort_move abort_rename_delegated admit_segments_delegated admitted_fault_delegated are_freed are_of_one_write add_counts add_deltas_waiting apply_deltas are_directories_queued attributes_fault batch_fault
+     'abort_move abort_rename_delegated admit_segments_delegated admitted_fault_delegated are_freed are_of_one_write add_counts add_deltas_waiting add_inline apply_deltas are_directories_queued attributes_fault batch_fault
      begin_operation_delegated certificate_problems compact_delegated compact_directories compact_directory condition_fault count_and_emit
      create_index_group create_restore_point creation_fault delegate_functions delegated_functions
      delete_object_delegated delete_object_distributed delete_object_one delta_ts_base
-     directory_name_fault directory_of_each_node distribute distributed_tables drop_index_group drop_index_slot emit
+     directory_name_fault directory_of_each_node distribute distributed_tables drop_index_group drop_index_slot drop_inline emit
      emit_directories empty_delegated empty_directories error_meaning exhaustion_problems first_entries free_bytes
      freed_between_delegated freed_or_left grant_namespace
      grantable holds holds_key id_fault import_count import_directories_delegated import_insert import_insert_distributed
      import_lookup import_lookup_delegated import_lookup_distributed import_objects_delegated
-     import_objects_distributed import_plan import_refusals import_screen insert_entry_delegated
+     import_objects_distributed import_plan import_refusals import_screen inline_delegated inline_id insert_entry_delegated
      is_distributed is_empty is_empty_delegated is_in_trash is_local is_proven latch_across_nodes
      latch_allocation latch_attributes latch_batch latch_delegated latch_entries latch_epoch latch_epoch_delegated
      latch_epoch_everywhere latch_moves latch_moves_delegated latch_pids latch_rename_batch latch_segments latch_volume_segments lease_fault least_segment_epoch left_locator list_fallback list_filled_fallback
@@ -114,6 +114,8 @@ SELECT throws_ok(format('SELECT * FROM mantle.delete_object(''{5}'', ARRAY[%s], 
     ''{}'', p_caller => ''{0}'')', :ns), '42501', NULL, 'mutates nothing');
 SELECT throws_ok('DELETE FROM mantle.meta', '42501', NULL, 'writes no table');
 SELECT throws_ok('SELECT * FROM mantle.requests', '42501', NULL, 'does not read request ids');
+SELECT throws_ok('SELECT count(*) FROM mantle.inline', '42501', NULL, 'reads no bytes of objects');
+SELECT throws_ok(format('SELECT mantle.inline_bytes(%s, ''inline:1'')', :ns), '42501', NULL, 'nor by a function');
 SELECT is((SELECT count(*) FROM mantle.meta WHERE pid = :ns AND id IS NOT NULL), 1::bigint, 'reads entries');
 SELECT is((SELECT name FROM mantle.ls('tap-privileges', '/')), 'a/', 'calls the reading functions');
 SELECT throws_ok(format('SELECT * FROM mantle.list(%1$s, %1$s, NULL, NULL, 1)', :ns), '42501', NULL,
@@ -139,6 +141,7 @@ RESET ROLE;
 
 SET ROLE mantle_gateway;
 SELECT throws_ok('SELECT * FROM mantle.meta', '42501', NULL, 'the gateway reads no table');
+SELECT throws_ok('SELECT * FROM mantle.inline', '42501', NULL, 'bytes of objects only by its functions');
 SELECT throws_ok('SELECT mantle.raise_epoch(1, 0, NULL)', '42501', NULL, 'and raises no epoch');
 SELECT is((SELECT code FROM mantle.put_object('{5}', ARRAY[:ns], ARRAY[:a], '{o}', ARRAY[:id], '{1}', '{1}', '{420}',
     '{1}', '{e}', '{t}',

@@ -12,6 +12,8 @@ MISSING = (
     "mantle.usage ",
     "mantle.namespace_grants",
     "mantle.small_objects",
+    "mantle.inline",
+    "mantle.check_inline",
     "prune_queue_queued",
     "mantle.index_groups.changes",
     "POLICY analyst ON mantle.namespaces",
@@ -41,6 +43,9 @@ ALTER TABLE mantle.index_groups ADD COLUMN changes bigint NOT NULL DEFAULT 0;
 --@ CREATE TABLE mantle.namespace_grants
 --@ SELECT pg_catalog.pg_extension_config_dump('mantle.namespace_grants'
 --@ CREATE INDEX prune_queue_queued
+--@ CREATE TABLE mantle.inline
+--@ ALTER TABLE mantle.inline
+--@ SELECT pg_catalog.pg_extension_config_dump('mantle.inline'
 --@ repeatable
 -- Policies name a function, so they come after it.
 --@ CREATE POLICY analyst ON mantle.namespaces

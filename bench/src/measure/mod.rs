@@ -2,6 +2,7 @@
 
 pub mod analysts;
 pub mod contention;
+pub mod inline;
 pub mod list;
 pub mod load;
 pub mod lookup;

@@ -19,9 +19,6 @@ const TURNS: u32 = 2;
 /// Most bytes that a turn puts.
 const TURN_BYTES: usize = 256 << 20;
 
-const HEADINGS: &str = "operation | size | connections | files a second | volume a second | volume to files | files p50 | files p99 | \
-     volume p50 | volume p99 | CPU of files | CPU of volume";
-
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     report.heading("Objects over S3, in files and in a volume");
     let services = services(bench)?;
@@ -32,28 +29,42 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
          of each process with its children, in milliseconds. The client has the same processors. The gateways have the same database \
          and take turns. Both flush bytes and metadata before they answer.",
     );
+    compare(bench, report, [files, volume], ["files", "volume"], &SIZES).await
+}
+
+/// A table of both services, by size and connections. `names`: of what they compare.
+pub(super) async fn compare(
+    bench: &Bench,
+    report: &mut Report,
+    services: [&Service; 2],
+    [first, second]: [&str; 2],
+    sizes: &[(&str, usize)],
+) -> Result<()> {
     let body: &'static [u8] = rand::rng().random_iter().take(1 << 20).collect::<Vec<u8>>().leak();
     let mut table = Vec::new();
-    for (size, bytes) in SIZES {
+    for &(size, bytes) in sizes {
         for connections in CONNECTIONS {
-            let measured = turns(bench, [files, volume], &body[..bytes], connections).await?;
+            let measured = turns(bench, services, &body[..bytes], connections).await?;
             for (operation, of) in ["PUT", "GET", "DELETE"].into_iter().zip(&measured) {
-                table.push(row([operation, size, &connections.to_string()], [files, volume], of));
+                table.push(row([operation, size, &connections.to_string()], services, of));
             }
         }
     }
-    report.table(HEADINGS, &table);
+    let headings = format!(
+        "operation | size | connections | {first} a second | {second} a second | {second} to {first} | {first} p50 | {first} p99 | \
+         {second} p50 | {second} p99 | CPU of {first} | CPU of {second}"
+    );
+    report.table(&headings, &table);
     Ok(())
 }
 
-fn row(cells: [&str; 3], services: [&Service; 2], [files, volume]: &[Measured; 2]) -> [String; 12] {
+fn row(cells: [&str; 3], services: [&Service; 2], [first, second]: &[Measured; 2]) -> [String; 12] {
     let [operation, size, connections] = cells.map(str::to_owned);
-    let ratio = short(volume.rate() / files.rate());
-    let ([p50, p99], [volume_p50, volume_p99]) = (files.sample.cells(), volume.sample.cells());
-    let [cpu, volume_cpu] = [files.cpu_cell(services[0]), volume.cpu_cell(services[1])];
-    let rates = [files.rate(), volume.rate()].map(short);
-    let [rate, volume_rate] = rates;
-    [operation, size, connections, rate, volume_rate, ratio, p50, p99, volume_p50, volume_p99, cpu, volume_cpu]
+    let ratio = short(second.rate() / first.rate());
+    let ([p50, p99], [second_p50, second_p99]) = (first.sample.cells(), second.sample.cells());
+    let [cpu, second_cpu] = [first.cpu_cell(services[0]), second.cpu_cell(services[1])];
+    let [rate, second_rate] = [first.rate(), second.rate()].map(short);
+    [operation, size, connections, rate, second_rate, ratio, p50, p99, second_p50, second_p99, cpu, second_cpu]
 }
 
 /// Puts, gets and deletes of both services.

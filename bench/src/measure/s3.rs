@@ -36,7 +36,7 @@ const CHAIN_CONNECTIONS: usize = 16;
 pub(super) struct Service {
     pub(super) name: String,
     pub(super) s3: S3,
-    processes: Servers,
+    pub(super) processes: Servers,
     pub(super) bucket: String,
 }
 

@@ -4,6 +4,7 @@
 mod analysts;
 mod citus;
 mod contention;
+mod inline;
 mod proof;
 mod soak;
 mod statements;
@@ -24,6 +25,7 @@ pub use self::{
     analysts::Analysis,
     citus::{Call, Verbs},
     contention::{Move, Store},
+    inline::BatchOfPuts,
     proof::Signer,
     soak::TableState,
 };

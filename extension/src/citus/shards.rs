@@ -28,20 +28,26 @@ thread_local! {
     // A shard with several copies counts as placed where its first copy is. Rows are written without Citus only if the
     // shard has one copy, and the shard of `requests` is colocated with it.
     static SHARDS: SavedPlan = const { SavedPlan::new(
-        c"SELECT s.shardminvalue::int, p.groupid, s.shardid, CASE WHEN p.copies = 1 THEN r.shardid END
+        c"WITH c AS (SELECT t.logicalrelid, t.shardminvalue, t.shardmaxvalue, min(t.shardid) AS shardid, min(q.groupid) AS groupid,
+                            e.colocationid
+                       FROM pg_catalog.pg_dist_shard t
+                       JOIN pg_catalog.pg_dist_partition e ON e.logicalrelid = t.logicalrelid AND e.partmethod = 'h'
+                       JOIN pg_catalog.pg_dist_placement q ON q.shardid = t.shardid
+                      WHERE t.logicalrelid IN ($2, $3) AND e.colocationid <> 0
+                      GROUP BY t.logicalrelid, t.shardminvalue, t.shardmaxvalue, e.colocationid HAVING count(*) = 1)
+          SELECT s.shardminvalue::int, p.groupid, s.shardid, CASE WHEN p.copies = 1 THEN r.shardid END, i.shardid
             FROM pg_catalog.pg_dist_shard s
             JOIN pg_catalog.pg_dist_partition d ON d.logicalrelid = s.logicalrelid AND d.partmethod = 'h'
             LEFT JOIN (SELECT q.shardid, min(q.groupid) AS groupid, count(*) AS copies FROM pg_catalog.pg_dist_placement q
                         GROUP BY q.shardid) p ON p.shardid = s.shardid
-            LEFT JOIN (SELECT t.shardminvalue, t.shardmaxvalue, min(t.shardid) AS shardid, min(q.groupid) AS groupid, e.colocationid
-                         FROM pg_catalog.pg_dist_shard t
-                         JOIN pg_catalog.pg_dist_partition e ON e.logicalrelid = t.logicalrelid AND e.partmethod = 'h'
-                         JOIN pg_catalog.pg_dist_placement q ON q.shardid = t.shardid
-                        WHERE t.logicalrelid = $2 AND e.colocationid <> 0
-                        GROUP BY t.shardminvalue, t.shardmaxvalue, e.colocationid HAVING count(*) = 1) r
-              ON r.shardminvalue = s.shardminvalue AND r.shardmaxvalue = s.shardmaxvalue AND r.colocationid = d.colocationid
-             AND r.groupid = p.groupid
-           WHERE s.logicalrelid = $1 ORDER BY s.shardminvalue::int", &[pg_sys::OIDOID, pg_sys::OIDOID]) };
+            LEFT JOIN c r
+              ON r.logicalrelid = $2 AND r.shardminvalue = s.shardminvalue AND r.shardmaxvalue = s.shardmaxvalue
+             AND r.colocationid = d.colocationid AND r.groupid = p.groupid
+            LEFT JOIN c i
+              ON i.logicalrelid = $3 AND i.shardminvalue = s.shardminvalue AND i.shardmaxvalue = s.shardmaxvalue
+             AND i.colocationid = d.colocationid AND i.groupid = p.groupid
+           WHERE s.logicalrelid = $1 ORDER BY s.shardminvalue::int",
+        &[pg_sys::OIDOID, pg_sys::OIDOID, pg_sys::OIDOID]) };
     static MAP: RefCell<Option<Rc<Map>>> = const { RefCell::new(None) };
     /// The tables of the map that is cached or being read.
     static TABLES: Cell<Option<TableOids>> = const { Cell::new(None) };
@@ -56,11 +62,14 @@ thread_local! {
 pub struct TableOids {
     meta: pg_sys::Oid,
     requests: pg_sys::Oid,
+    /// `InvalidOid` in a database of an older version.
+    inline: pg_sys::Oid,
 }
 
 impl TableOids {
     fn find() -> Self {
-        Self { meta: catalog::table(c"meta"), requests: find_relation(c"requests", schema()) }
+        let find = |name| find_relation(name, schema());
+        Self { meta: catalog::table(c"meta"), requests: find(c"requests"), inline: find(c"inline") }
     }
 
     /// Locks the MetaTable like a statement that reads it.
@@ -85,19 +94,25 @@ pub struct TableNames {
     pub meta: CString,
     /// Answers to request ids.
     pub requests: CString,
+    /// Bytes of small objects; `None` if they are not where the entries are.
+    pub inline: Option<CString>,
 }
 
 impl TableNames {
-    fn new(suffix: impl Fn(i64) -> String, [meta, requests]: [i64; 2]) -> Rc<Self> {
+    fn new(suffix: impl Fn(i64) -> String, [meta, requests]: [i64; 2], inline: Option<i64>) -> Rc<Self> {
         let name = |table: &CStr, shard| {
             let name = [table.to_bytes(), suffix(shard).as_bytes()].concat();
             CString::new(name).expect("numbers have no NUL")
         };
-        Rc::new(Self { meta: name(c"meta", meta), requests: name(c"requests", requests) })
+        Rc::new(Self {
+            meta: name(c"meta", meta),
+            requests: name(c"requests", requests),
+            inline: inline.map(|shard| name(c"inline", shard)),
+        })
     }
 }
 
-/// A shard of the MetaTable, with the shard of `requests` that moves with it.
+/// A shard of the MetaTable, with the shards that move with it.
 #[derive(Debug)]
 pub struct Shard {
     /// Its smallest hash value.
@@ -125,7 +140,7 @@ pub struct Map {
 
 impl Map {
     fn new(tables: TableOids, group: i32, shards: Vec<Shard>) -> Self {
-        let whole = TableNames::new(|_| String::new(), [0, 0]);
+        let whole = TableNames::new(|_| String::new(), [0, 0], Some(0));
         Self { group, shards, tables, whole, read_in: local_transaction() }
     }
 
@@ -149,7 +164,8 @@ pub fn register_invalidation() {
     unsafe extern "C-unwind" fn changed(_: pg_sys::Datum, relation: pg_sys::Oid) {
         descriptions::forget(relation);
         catalog::forget(relation);
-        let is_ours = |tables: TableOids| [tables.meta, tables.requests, pg_sys::InvalidOid].contains(&relation);
+        let is_ours =
+            |tables: TableOids| [tables.meta, tables.requests, tables.inline, pg_sys::InvalidOid].contains(&relation);
         if TABLES.get().is_some_and(is_ours) {
             TABLES.set(None);
             GENERATION.set(GENERATION.get() + 1);
@@ -194,9 +210,10 @@ fn read(tables: TableOids) -> Map {
     }
     let group = GROUP.with(|s| s.newest_rows(&[], |row| row.get::<i32>(1))).pop().flatten().unwrap_or_default();
     let shards = SHARDS.with(|s| {
-        s.newest_rows(&[value(tables.meta), value(tables.requests)], |row| {
+        s.newest_rows(&[value(tables.meta), value(tables.requests), value(tables.inline)], |row| {
             let id = row.get(3).unwrap_or_default();
-            let local = row.get(4).map(|requests| TableNames::new(|shard| format!("_{shard}"), [id, requests]));
+            let local =
+                row.get(4).map(|requests| TableNames::new(|shard| format!("_{shard}"), [id, requests], row.get(5)));
             Shard { least: row.get(1).unwrap_or_default(), group: row.get(2).unwrap_or(NOWHERE), id, local }
         })
     });

@@ -98,7 +98,7 @@ fn read_all(mut tables: Tables<Packed>, elements: &Elements) -> Vec<Read> {
             if is_unclear || bytes + pack.size() > BYTES_MAX {
                 return ControlFlow::Break(());
             }
-            pack.add(row, columns);
+            pack.add(row, columns, false);
             ControlFlow::Continue(())
         });
         if whole.is_break() {

@@ -2,12 +2,13 @@
 //! entry would cost PostgreSQL, PgBouncer and the gateway several times as much as its content.
 //!
 //! Format: for each entry the number of its columns (16 bits); for each of these its length (32 bits, -1: NULL) and its
-//! bytes, as the type's function for binary output writes them. `sql/reads/list.sql` names the columns.
+//! bytes, as the type's function for binary output writes them. `sql/reads/list.sql` names the columns. An entry whose bytes
+//! are inside PostgreSQL may have these as one more column (P62).
 
 use std::ffi::CStr;
 
-use mantle_types::ErrorCode;
-use pgrx::{pg_sys, varlena};
+use mantle_types::{ErrorCode, inline::inline_number};
+use pgrx::{FromDatum, pg_sys, varlena};
 
 use super::answer::{Answer, name};
 use crate::{
@@ -27,6 +28,8 @@ const ENTRIES: usize = 2;
 
 /// The columns of an entry that reads return, in this order.
 const ENTRY: &[&CStr] = &include!(concat!(env!("OUT_DIR"), "/entry.rs"));
+/// The place of the locator among them.
+const LOCATOR: usize = 12;
 /// The version of the binary form of `jsonb`.
 const JSONB_VERSION: u8 = 1;
 
@@ -69,7 +72,16 @@ impl Packed {
             };
             found
         };
+        debug_assert_eq!(ENTRY[LOCATOR], c"locator");
         Self(ENTRY.iter().map(find).collect())
+    }
+
+    /// The number in the locator of an entry whose bytes are inside PostgreSQL.
+    pub fn inline_number(&self, row: &Columns<'_>) -> Option<i64> {
+        let (at, _) = self.0[LOCATOR];
+        // SAFETY: a text, which is read at once.
+        let locator = unsafe { <&str>::from_datum(row.values[at], row.nulls[at]) }?;
+        inline_number(locator)
     }
 }
 
@@ -93,8 +105,9 @@ impl Pack {
         self.bytes.len()
     }
 
-    pub fn add(&mut self, row: &Columns<'_>, columns: &Packed) {
-        self.bytes.extend((columns.0.len() as i16).to_be_bytes());
+    /// Adds an entry. With `is_followed` a column more is to follow.
+    pub fn add(&mut self, row: &Columns<'_>, columns: &Packed, is_followed: bool) {
+        self.bytes.extend((columns.0.len() as i16 + i16::from(is_followed)).to_be_bytes());
         for (at, form) in &columns.0 {
             let value = row.values[*at];
             match form {
@@ -105,6 +118,15 @@ impl Pack {
                 Form::Text => self.text(value),
                 Form::Jsonb => self.jsonb(value),
             }
+        }
+    }
+
+    /// Adds the column that follows: a byte string, or NULL.
+    pub fn follow(&mut self, value: Value) {
+        match value {
+            // Stored like a text.
+            Some(value) => self.text(value),
+            None => self.bytes.extend((-1_i32).to_be_bytes()),
         }
     }
 

@@ -17,6 +17,8 @@ use crate::postgres::{
     row::Value,
 };
 
+/// The number of the last argument, from 0.
+const INLINE: usize = 3;
 /// The room that an entry begins with.
 const ENTRY_BYTES: usize = 512;
 
@@ -34,13 +36,17 @@ struct Places {
     ns: Vec<Value>,
     pids: Vec<Value>,
     names: Vec<Value>,
+    /// Whether bytes inside PostgreSQL are wanted; empty: of none.
+    inline: Vec<Value>,
 }
 
 impl Places {
     fn of(call: &Arguments) -> Self {
         let vector = |at, of| call.vector(at, of).unwrap_or_default();
         let names = vector(2, pg_sys::TEXTOID);
-        Self { ns: vector(0, pg_sys::INT8OID), pids: vector(1, pg_sys::INT8OID), names }
+        // An older version of the function has no such argument: the library may be newer than the database's functions.
+        let inline = if call.count() > INLINE { vector(INLINE, pg_sys::BOOLOID) } else { Vec::new() };
+        Self { ns: vector(0, pg_sys::INT8OID), pids: vector(1, pg_sys::INT8OID), names, inline }
     }
 
     fn count(&self) -> usize {
@@ -52,6 +58,10 @@ impl Places {
         let element = |of: &[Value], at: usize| of.get(at).copied().flatten();
         let ns = element(&self.ns, if self.ns.len() == 1 { 0 } else { at })?;
         Some([ns, element(&self.pids, at)?, element(&self.names, at)?])
+    }
+
+    fn wants_bytes(&self, at: usize) -> bool {
+        self.inline.get(at).copied().flatten().is_some_and(|wants| wants.value() != 0)
     }
 }
 
@@ -67,10 +77,17 @@ fn read_all(mut tables: Tables<Packed>, places: &Places) -> Vec<Read> {
             Found::NotNow => return Read::Refused(ErrorCode::WrongNode),
             Found::BySql => return Read::Left,
         };
-        let mut pack = Pack::new(json, ENTRY_BYTES);
-        match table.find([ns, pid, name], |row, columns| pack.add(row, columns)) {
-            true => Read::Packed(pack),
-            false => Read::Refused(ErrorCode::NotFound),
+        let (mut pack, mut number) = (Pack::new(json, ENTRY_BYTES), None);
+        let is_found = table.find([ns, pid, name], |row, columns| {
+            number = if places.wants_bytes(at) { columns.inline_number(row) } else { None };
+            pack.add(row, columns, number.is_some());
+        });
+        let is_whole =
+            number.is_none_or(|number| table.read_inline(pid.value() as i64, number, |bytes| pack.follow(bytes)));
+        match (is_found, is_whole) {
+            (false, _) => Read::Refused(ErrorCode::NotFound),
+            (true, true) => Read::Packed(pack),
+            (true, false) => Read::Left,
         }
     };
     let reads = (0..places.count()).map(&mut read).collect();

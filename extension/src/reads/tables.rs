@@ -8,7 +8,7 @@
 //! Unlike [`crate::citus::placement`], a read announces no change to Citus and takes no lock on the shard's metadata.
 //! It does not wait for the lock of a shard, because other elements of the call may be in other shards.
 
-use std::rc::Rc;
+use std::{ffi::CStr, rc::Rc};
 
 use pgrx::pg_sys;
 
@@ -17,7 +17,7 @@ use crate::{
     citus::transaction::announce_read,
     postgres::{
         catalog::{accept_invalidations, find_relation, schema},
-        probe::{Columns, Probe, ScanKeys, Table},
+        probe::{Columns, Key, Probe, ScanKeys, Table},
         row::Value,
         versions::{self, local_transaction},
     },
@@ -27,6 +27,8 @@ use crate::{
 /// Columns of the MetaTable, from 1 (`sql/tables/meta.sql`).
 const NS: i32 = 4;
 const ID: i32 = 5;
+/// The column of bytes inside PostgreSQL, from 1 (`sql/tables/inline.sql`).
+const BYTES: i32 = 3;
 
 /// Whether this node can read a partition at once.
 pub enum Found<'a, C> {
@@ -35,6 +37,12 @@ pub enum Found<'a, C> {
     NotNow,
     /// Only SQL can read it here: through Citus, or without a primary key.
     BySql,
+}
+
+/// The table of bytes inside PostgreSQL, or a shard of it. Fields are dropped in this order.
+struct Inline {
+    probe: Probe,
+    _table: Table,
 }
 
 /// Fields are dropped in this order.
@@ -46,14 +54,17 @@ pub struct OpenTable<C> {
     /// Of one entry.
     entry: ScanKeys,
     pub probe: Probe,
+    /// Opened for the first entry whose bytes are wanted.
+    inline: Option<Inline>,
+    is_shard: bool,
     _table: Table,
 }
 
 impl<C> OpenTable<C> {
-    fn new(names: Rc<TableNames>, table: Table, conditions: usize, columns: C) -> Self {
+    fn new(names: Rc<TableNames>, is_shard: bool, table: Table, conditions: usize, columns: C) -> Self {
         // SAFETY: the table outlives the probe, and the calling statement has an active snapshot.
         let probe = unsafe { Probe::open_under(pg_sys::GetActiveSnapshot(), table.relation(), conditions) };
-        Self { names, columns, entry: ScanKeys::new(&entry_key(0, "")), probe, _table: table }
+        Self { names, columns, entry: ScanKeys::new(&entry_key(0, "")), probe, inline: None, is_shard, _table: table }
     }
 }
 
@@ -72,6 +83,38 @@ impl<C> OpenTable<C> {
         });
         is_found
     }
+
+    /// Reads bytes inside PostgreSQL, under the snapshot that showed the entry: `take` gets them, or `None` if they are not there.
+    /// `false`, and nothing read, if the table cannot be opened at once.
+    pub fn read_inline(&mut self, pid: i64, number: i64, take: impl FnOnce(Value)) -> bool {
+        if self.inline.is_none() {
+            self.inline = open_inline(&self.names, self.is_shard);
+        }
+        let Some(Inline { probe, .. }) = &mut self.inline else { return false };
+        let mut take = Some(take);
+        probe.scan(&mut ScanKeys::new(&[Key::int8(1, pid), Key::int8(2, number)]), |row| {
+            if let Some(take) = take.take() {
+                take(row.datum(BYTES));
+            }
+            false
+        });
+        if let Some(take) = take {
+            take(None);
+        }
+        true
+    }
+}
+
+/// The table of bytes that belongs to a table of entries. It moves with that one, so [`Tables::hold`] also tells of it.
+fn open_inline(names: &TableNames, is_shard: bool) -> Option<Inline> {
+    let name = names.inline.as_deref()?;
+    let table = if is_shard { open_unlocked(name) } else { Some(Table::open(name)) }?;
+    if primary_key(&table) == pg_sys::InvalidOid {
+        return None;
+    }
+    // SAFETY: the table outlives the probe, and the calling statement has an active snapshot.
+    let probe = unsafe { Probe::open_under(pg_sys::GetActiveSnapshot(), table.relation(), 2) };
+    Some(Inline { probe, _table: table })
 }
 
 /// The tables that a call has opened.
@@ -116,13 +159,13 @@ impl<C> Tables<C> {
             }
             self.is_announced = true;
         }
-        let table = if is_shard { open_unlocked(&names) } else { Some(Table::open(&names.meta)) };
+        let table = if is_shard { open_unlocked(&names.meta) } else { Some(Table::open(&names.meta)) };
         let Some(table) = table else { return Found::NotNow };
         if primary_key(&table) == pg_sys::InvalidOid {
             return Found::BySql;
         }
         let columns = columns(table.relation());
-        self.open.push(OpenTable::new(names, table, self.conditions, columns));
+        self.open.push(OpenTable::new(names, is_shard, table, self.conditions, columns));
         self.open.last_mut().map_or(Found::NotNow, Found::Here)
     }
 
@@ -134,9 +177,9 @@ impl<C> Tables<C> {
 }
 
 /// Opens a shard and its primary key, unless that would have to wait.
-fn open_unlocked(names: &TableNames) -> Option<Table> {
+fn open_unlocked(name: &CStr) -> Option<Table> {
     let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
-    let shard = find_relation(&names.meta, schema());
+    let shard = find_relation(name, schema());
     // SAFETY: an error leaves through pgrx's guard.
     if shard == pg_sys::InvalidOid || unsafe { !pg_sys::ConditionalLockRelationOid(shard, lock) } {
         return None;

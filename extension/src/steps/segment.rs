@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use mantle_types::{ErrorCode, LeasedSegment, Lineage, segment::VOLUME_LOCATOR_PREFIX};
+use mantle_types::{ErrorCode, LeasedSegment, Lineage, inline::is_inline, segment::VOLUME_LOCATOR_PREFIX};
 use pgrx::prelude::*;
 
 use super::lease::lineage_of_node;
@@ -37,7 +37,8 @@ impl Admitted {
     /// Why a row may not name these bytes. Call it only after the latch of the segment, and within `Spi::connect`.
     pub fn fault(&mut self, locator: &str) -> Option<ErrorCode> {
         if !is_in_volume(locator) {
-            return None;
+            // Who gives the bytes gives no locator (P62).
+            return is_inline(locator).then_some(ErrorCode::InvalidLocator);
         }
         let Some((volume, segment, epoch)) = segment_of(locator) else { return Some(ErrorCode::InvalidLocator) };
         let admitted = *self.0.entry((volume, segment)).or_insert_with(|| admitted(volume, segment));
@@ -56,11 +57,11 @@ fn admitted(volume: i32, segment: i32) -> Option<i64> {
 }
 
 /// MT048 if a row may not name the bytes of this locator, because their segment is not, or not any more, leased under
-/// its epoch; MT049 if it begins like a locator of bytes in a volume but is not a valid one. NULL for every other
-/// locator.
+/// its epoch; MT049 if it begins like a locator of bytes in a volume but is not a valid one, or if it is of bytes inside
+/// PostgreSQL, which have to come with the call. NULL for every other locator.
 #[pg_extern(volatile)]
 fn segment_fault(locator: Option<&str>) -> Fault {
-    let locator = locator.filter(|locator| is_in_volume(locator))?;
+    let locator = locator.filter(|locator| is_in_volume(locator) || is_inline(locator))?;
     Spi::connect_mut(|_| Admitted::default().fault(locator)).map(sqlstate)
 }
 

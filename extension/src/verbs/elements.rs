@@ -3,7 +3,7 @@
 
 use mantle_types::{
     limits::{ID_MIN, MODE_MAX},
-    verbs::{Argument, BigInt, Boolean, Int, Jsonb, SqlType, Text, Uuid, Verb},
+    verbs::{Argument, BigInt, Boolean, Bytea, Int, Jsonb, SqlType, Text, Uuid, Verb},
 };
 use pgrx::{pg_sys, prelude::*};
 
@@ -41,6 +41,13 @@ pub fn documents(call: &Arguments, argument: Argument<Jsonb>) -> Option<Vec<Valu
     call.elements(argument.place(), pg_sys::JSONBOID)
 }
 
+/// The byte strings of an argument, not converted; `None` if the array is NULL. An older version of the function does not have
+/// the argument: the library may be newer than the database's functions.
+pub fn bytes(call: &Arguments, argument: Argument<Bytea>) -> Option<Vec<Value>> {
+    let at = argument.place();
+    if at < call.count() { call.elements(at, pg_sys::BYTEAOID) } else { None }
+}
+
 /// The argument types of a verb's fallback: the verb's own, then the numbers of the elements made, and `last`.
 pub const fn fallback_types<const N: usize>(verb: &Verb, last: pg_sys::Oid) -> [pg_sys::Oid; N] {
     assert!(N == verb.arguments.len() + 2);
@@ -54,6 +61,7 @@ pub const fn fallback_types<const N: usize>(verb: &Verb, last: pg_sys::Oid) -> [
             SqlType::Boolean => pg_sys::BOOLARRAYOID,
             SqlType::Jsonb => pg_sys::JSONBARRAYOID,
             SqlType::Uuid => pg_sys::UUIDARRAYOID,
+            SqlType::Bytea => pg_sys::BYTEAARRAYOID,
         };
         at += 1;
     }

@@ -3,10 +3,12 @@
 use std::ffi::CStr;
 
 use mantle_types::{
-    limits::{LOCATOR_BYTES_MAX, OBJECT_BYTES_MAX},
+    EntryId,
+    inline::inline_locator,
+    limits::{INLINE_BYTES_MAX, LOCATOR_BYTES_MAX, OBJECT_BYTES_MAX},
     verbs::put_object,
 };
-use pgrx::prelude::*;
+use pgrx::{prelude::*, varlena};
 
 use super::{
     elements::{self, Columns, Texts, documents, values},
@@ -45,7 +47,9 @@ fn fast_path(call: &Arguments) -> Option<Made> {
     let (etag, content_type) = (text(put_object::ETAG)?, text(put_object::CONTENT_TYPE)?);
     let (locator, condition) = (text(put_object::LOCATOR)?, text(put_object::CONDITION)?);
     let lengths = [size.len(), etag.len(), content_type.len(), user_metadata.len(), locator.len(), condition.len()];
-    if !columns.have_equal_lengths(lengths) {
+    let inline = elements::bytes(call, put_object::INLINE);
+    let is_inline_whole = inline.as_ref().is_none_or(|inline| inline.len() == columns.name.len());
+    if !is_inline_whole || !columns.have_equal_lengths(lengths) {
         return None;
     }
     let (mut etag, mut content_type, mut locator) = (etag.iter(), content_type.iter(), locator.iter());
@@ -62,16 +66,27 @@ fn fast_path(call: &Arguments) -> Option<Made> {
             if !matches!(condition, None | Some("*absent")) || e.name.ends_with('/') {
                 continue;
             }
-            let is_storable = (0..=OBJECT_BYTES_MAX as i64).contains(&size)
-                && locator.is_none_or(|locator| locator.len() <= LOCATOR_BYTES_MAX);
+            let bytes = inline.as_ref().and_then(|inline| inline[at]);
+            let is_storable = match bytes {
+                Some(bytes) => locator.is_none() && is_of_size(bytes, size),
+                None => {
+                    (0..=OBJECT_BYTES_MAX as i64).contains(&size)
+                        && locator.is_none_or(|locator| locator.len() <= LOCATOR_BYTES_MAX)
+                }
+            };
             if !is_storable || locator.is_some_and(|locator| admitted.fault(locator).is_some()) {
                 continue;
             }
             let Some(tables) = local.of(e.pid) else { continue };
-            if !batch.claim(tables, &e, "put_object") {
+            if bytes.is_some() && !tables.take_inline() || !batch.claim(tables, &e, "put_object") {
                 continue;
             }
+            let inline = bytes.map(|_| inline_locator(EntryId::from(e.id)));
+            let locator = inline.as_deref().or(locator);
             tables.insert(&e, column_values![size, false, etag, content_type, user_metadata, locator, now(), now()]);
+            if bytes.is_some() {
+                tables.insert_inline(e.pid, e.id, bytes);
+            }
             batch.count(at, &e, 0, size);
         }
         if batch.made.len() == columns.name.len() {
@@ -80,4 +95,11 @@ fn fast_path(call: &Arguments) -> Option<Made> {
         modes
     });
     Some(Made { numbers: batch.made, modes })
+}
+
+/// Whether bytes may be kept inside PostgreSQL, and are those of an object of this size.
+fn is_of_size(bytes: pg_sys::Datum, size: i64) -> bool {
+    // SAFETY: an element of an array of byte strings.
+    let length = unsafe { varlena::varsize_any_exhdr(bytes.cast_mut_ptr::<pg_sys::varlena>()) };
+    (1..=INLINE_BYTES_MAX).contains(&length) && length as i64 == size
 }

@@ -15,7 +15,7 @@ use crate::{
     },
     postgres::{
         probe::Probe,
-        row::{Value, values},
+        row::{Value, value, values},
         writer::Writer,
     },
     steps::{
@@ -28,6 +28,23 @@ use crate::{
 /// The columns that every entry has.
 const ENTRY: [&CStr; 9] = [c"pid", c"name", c"ts", c"ns", c"id", c"owner", c"grp", c"mode", c"version"];
 
+/// The columns of bytes inside PostgreSQL.
+const INLINE: [&CStr; 3] = [c"pid", c"id", c"bytes"];
+
+/// The table of bytes inside PostgreSQL, or a shard of it, open for a call.
+struct Inline {
+    table: Writer,
+    columns: [i32; INLINE.len()],
+}
+
+impl Inline {
+    fn open(name: &CStr) -> Self {
+        let table = Writer::open(name);
+        let columns = table.columns(INLINE);
+        Self { table, columns }
+    }
+}
+
 /// The MetaTable and `requests`, or a shard of each, open for a call. A verb writes `N` more columns of its
 /// own.
 pub struct Tables<const N: usize> {
@@ -38,6 +55,8 @@ pub struct Tables<const N: usize> {
     entry_columns: [i32; ENTRY.len()],
     columns: [i32; N],
     answers: Answers,
+    /// Opened for the first object that has such bytes.
+    inline: Option<Inline>,
 }
 
 impl<const N: usize> Tables<N> {
@@ -45,7 +64,7 @@ impl<const N: usize> Tables<N> {
         let (meta, answers) = (Writer::open(&names.meta), Answers::open(&names.requests));
         let (entry_columns, columns) = (meta.columns(ENTRY), meta.columns(columns));
         let probe = meta.probe(entry_key(0, "").len());
-        Self { names, probe, meta, entry_columns, columns, answers }
+        Self { names, probe, meta, entry_columns, columns, answers, inline: None }
     }
 
     /// Records the answer to a request; `false` if there is one, or another call has just recorded it.
@@ -57,6 +76,19 @@ impl<const N: usize> Tables<N> {
     pub fn insert(&mut self, e: &Element<'_>, values: [Value; N]) {
         let entry = values![e.pid, e.name, 0_i64, e.ns, e.id, e.owner, e.grp, e.mode, 1_i64];
         self.meta.insert(zip(self.entry_columns, entry).chain(zip(self.columns, values)));
+    }
+
+    /// Whether bytes can be written where the entries are.
+    pub fn take_inline(&self) -> bool {
+        self.names.inline.is_some()
+    }
+
+    /// Writes the bytes of an entry, under its id (P62). Its table moves with that of the entries, which is locked already, so its
+    /// name needs no second look ([`open_local`]).
+    pub fn insert_inline(&mut self, pid: i64, id: i64, bytes: Value) {
+        let Some(name) = &self.names.inline else { return };
+        let Inline { table, columns } = self.inline.get_or_insert_with(|| Inline::open(name));
+        table.insert(zip(*columns, [value(pid), value(id), bytes]));
     }
 }
 

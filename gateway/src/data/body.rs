@@ -31,6 +31,21 @@ where
     /// # Errors
     /// `TooLarge`, `Body`.
     pub(super) async fn piece(&mut self, bytes: usize) -> Result<Bytes, UploadError> {
+        self.receive(bytes).await?;
+        Ok(self.waiting.split_to(bytes.min(self.waiting.len())).freeze())
+    }
+
+    /// Everything, if it is at most so many bytes; otherwise `None`, and the next piece begins where it would have begun.
+    ///
+    /// # Errors
+    /// `TooLarge`, `Body`.
+    pub(super) async fn whole(&mut self, bytes_max: usize) -> Result<Option<Bytes>, UploadError> {
+        self.receive(bytes_max + 1).await?;
+        Ok((self.waiting.len() <= bytes_max).then(|| self.waiting.split().freeze()))
+    }
+
+    /// Waits until so many bytes wait, or the end.
+    async fn receive(&mut self, bytes: usize) -> Result<(), UploadError> {
         while self.waiting.len() < bytes {
             let Some(chunk) = self.stream.next().await else { break };
             let chunk = chunk.map_err(|e| UploadError::Body(e.into()))?;
@@ -41,7 +56,7 @@ where
             self.hashers.update(&chunk);
             self.waiting.extend_from_slice(&chunk);
         }
-        Ok(self.waiting.split_to(bytes.min(self.waiting.len())).freeze())
+        Ok(())
     }
 
     /// Bytes so far.
@@ -86,6 +101,17 @@ mod tests {
         }
         assert_eq!((pieces, body.size()), (vec!["abcd".into(), "efgh".into(), "ij".into()], 10));
         assert_eq!(body.check().unwrap().md5, "a925576942e94b2ef57a066101b48876");
+    }
+
+    #[tokio::test]
+    async fn a_small_body_is_had_whole_and_a_larger_one_from_its_beginning() {
+        assert_eq!(body(&[b"ab", b"cd"], 10).whole(4).await.unwrap().unwrap(), "abcd");
+        assert_eq!(body(&[], 10).whole(4).await.unwrap().unwrap(), "");
+        let mut larger = body(&[b"ab", b"cde", b"f"], 10);
+        assert_eq!(larger.whole(4).await.unwrap(), None);
+        assert_eq!(larger.piece(4).await.unwrap(), "abcd");
+        assert_eq!((larger.piece(4).await.unwrap(), larger.size()), ("ef".into(), 6));
+        assert_eq!(larger.check().unwrap().md5, "e80b5017098950fc58aad83c8c14978e");
     }
 
     #[tokio::test]

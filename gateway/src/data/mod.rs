@@ -100,8 +100,10 @@ enum Place<'a> {
 #[derive(Debug)]
 #[must_use]
 pub struct Stored {
-    /// Where they are, in their order. One piece, except of a large object in a volume.
+    /// Where they are, in their order. One piece, except of a large object in a volume; none of bytes that were not stored.
     pub pieces: Vec<StoredPiece>,
+    /// The bytes of a small object, which are not stored here: the metadata has to take them.
+    pub inline: Option<Bytes>,
     pub size: u64,
     pub checksums: Checksums,
     pub written: Written,
@@ -119,7 +121,13 @@ pub struct StoredPiece {
 
 impl Stored {
     fn whole(locator: String, size: u64, checksums: Checksums, written: Written) -> Self {
-        Self { pieces: vec![StoredPiece { locator, length: size }], size, checksums, written, claim: None }
+        let pieces = vec![StoredPiece { locator, length: size }];
+        Self { pieces, inline: None, size, checksums, written, claim: None }
+    }
+
+    fn inline(bytes: Bytes, checksums: Checksums) -> Self {
+        let (size, written) = (bytes.len() as u64, Written::now());
+        Self { pieces: Vec::new(), inline: Some(bytes), size, checksums, written, claim: None }
     }
 
     fn empty(checksums: Checksums) -> Self {
@@ -238,19 +246,27 @@ impl DataStore {
         })
     }
 
-    /// Stores a client's stream and checks it against the announced digests. On an error no bytes remain.
+    /// Stores a client's stream and checks it against the announced digests. On an error no bytes remain. If it has at most
+    /// `inline_max` bytes, it is not stored but returned; 0: always stored.
     pub async fn put<S, E>(
         &self,
         mark: Mark,
         stream: S,
         size_max: u64,
         expected: Expected,
+        inline_max: usize,
     ) -> Result<Stored, UploadError>
     where
         S: Stream<Item = Result<Bytes, E>> + Unpin,
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let mut body = Body::new(stream, size_max, expected);
+        if inline_max > 0
+            && let Some(bytes) = unhurried(body.whole(inline_max)).await?
+        {
+            let checksums = body.check()?;
+            return Ok(if bytes.is_empty() { Stored::empty(checksums) } else { Stored::inline(bytes, checksums) });
+        }
         match &self.0.new {
             Kind::Files(files) => unhurried(files.put(&mut body)).await,
             Kind::Volumes(volumes) => {

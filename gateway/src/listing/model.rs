@@ -29,6 +29,7 @@ fn entry(name: &str) -> Entry {
         created: None,
         modified: None,
         is_closed: false,
+        inline: None,
     }
 }
 

@@ -135,7 +135,7 @@ impl Gateway {
             let parent = self.make_parents(call, namespace, parents, None).await?;
             self.check_put(call, &parent.directory, name).await?;
             self.admit_key(parent.directory.ns, &path).await?;
-            let Some(checksum) = self.known_checksum(&found.entry, copy, &mut computed, &mut restarts).await? else {
+            let Some(checksum) = self.known_checksum(&found, copy, &mut computed, &mut restarts).await? else {
                 continue;
             };
             let claim = call.claim(parent.directory.ns, hash);
@@ -197,10 +197,11 @@ impl Gateway {
         copy: &Copy,
         accept: impl Fn(&Entry) -> Result<(), E>,
     ) -> Result<Copied, E> {
-        let entry = self.head_object(call, source.0, source.1).await?;
-        accept(&entry)?;
-        let checksum = self.checksum_of_copy(&entry, copy.algorithm).await?.flatten();
-        let (_, user_metadata) = described_as(&entry, copy, checksum.as_ref());
+        let found = self.readable(call, source.0, source.1, false).await?;
+        let entry = &found.entry;
+        accept(entry)?;
+        let checksum = self.checksum_of_copy(&found, copy.algorithm).await?.flatten();
+        let (_, user_metadata) = described_as(entry, copy, checksum.as_ref());
         self.put_marker(call, destination.0, destination.1, user_metadata, &copy.precondition).await?;
         Ok(Copied { etag: entry.md5().map(str::to_owned), checksum, recorded: None })
     }
@@ -209,12 +210,12 @@ impl Gateway {
     /// looks again, since reading may have taken longer than the lease of the directory lasts.
     async fn known_checksum(
         &self,
-        source: &Entry,
+        source: &Found,
         copy: &Copy,
         computed: &mut Option<Computed>,
         restarts: &mut Restarts,
     ) -> Result<Option<Option<Checksum>>> {
-        let version = (source.id, source.version);
+        let version = (source.entry.id, source.entry.version);
         if let Some(known) = computed.as_ref().filter(|known| known.version == version) {
             return Ok(Some(known.checksum.clone()));
         }
@@ -233,8 +234,12 @@ impl Gateway {
     }
 
     /// The checksum that the copy has; the inner `None` if the source has none, the outer if its bytes are gone.
-    async fn checksum_of_copy(&self, source: &Entry, asked: Option<Algorithm>) -> Result<Option<Option<Checksum>>> {
-        let kept = Checksum::kept_in(source.user_metadata());
+    async fn checksum_of_copy(
+        &self,
+        Found { entry, partition, .. }: &Found,
+        asked: Option<Algorithm>,
+    ) -> Result<Option<Option<Checksum>>> {
+        let kept = Checksum::kept_in(entry.user_metadata());
         // As in S3, a copy has the checksum of all its bytes if the request names an algorithm.
         let is_kept = |kept: &Checksum, asked| {
             kept.algorithm == asked && ChecksumKind::of(&kept.value) == ChecksumKind::FullObject
@@ -242,9 +247,8 @@ impl Gateway {
         let Some(asked) = asked.filter(|asked| !kept.as_ref().is_some_and(|kept| is_kept(kept, *asked))) else {
             return Ok(Some(kept));
         };
-        self.check_source_bytes(source.size)?;
-        let locator = source.locator.as_deref().unwrap_or_default();
-        let read = self.digests_of(locator, 0..source.size, asked).await?;
+        self.check_source_bytes(entry.size)?;
+        let read = self.digests_of(partition.pid, entry, 0..entry.size, asked).await?;
         Ok(read.map(|checksums| Some(checksums.checksum)))
     }
 

@@ -1,6 +1,6 @@
 //! get_object: reads the metadata, then the bytes that it names.
 
-use mantle_types::{Error, ErrorCode, Result};
+use mantle_types::{Error, ErrorCode, Result, inline::is_inline};
 
 use super::{
     object_bytes::count_damage,
@@ -24,16 +24,22 @@ pub(super) fn may_read(call: &Call, entry: &Entry) -> Result<()> {
 impl Gateway {
     /// The object, or the explicit directory, at a key that the caller may read.
     pub async fn head_object(&self, call: &Call, namespace: &str, key: &str) -> Result<Entry> {
-        let Found { entry, .. } = self.find(call, namespace, key, Naming::Exact).await.map_err(|e| match e.code() {
+        Ok(self.readable(call, namespace, key, false).await?.entry)
+    }
+
+    /// The same, with its place, and perhaps its bytes.
+    pub(super) async fn readable(&self, call: &Call, namespace: &str, key: &str, with_bytes: bool) -> Result<Found> {
+        let found = self.find_entry(call, namespace, key, Naming::Exact, with_bytes).await;
+        let found = found.map_err(|e| match e.code() {
             // S3 has no entries below an object, so the key does not exist.
             ErrorCode::ParentIsObject => Error::new(ErrorCode::NotFound, e.detail()),
             _ => e,
         })?;
-        if entry.is_directory() && !entry.explicit {
+        if found.entry.is_directory() && !found.entry.explicit {
             return Err(Error::new(ErrorCode::NotFound, "the directory was not made explicitly"));
         }
-        may_read(call, &entry)?;
-        Ok(entry)
+        may_read(call, &found.entry)?;
+        Ok(found)
     }
 
     /// A part of an object that was uploaded in parts; `None` for any other object.
@@ -56,19 +62,22 @@ impl Gateway {
         select: impl Fn(&Entry, Option<&PartOfObject>) -> Result<(std::ops::Range<u64>, T), E>,
     ) -> Result<(Entry, T, Content), E> {
         let mut before: Option<(String, ErrorCode)> = None;
+        // Where this is off, few objects have their bytes there, and these take a second statement.
+        let with_bytes = self.limits.inline_bytes_max > 0;
         for _ in 0..RESTARTS_MAX {
-            let entry = self.head_object(call, namespace, key).await?;
+            let Found { entry, partition, .. } = self.readable(call, namespace, key, with_bytes).await?;
             let place = self.part_of_object(&entry, part).await?;
             let (range, selected) = select(&entry, place.as_ref())?;
             if entry.is_directory() || entry.locator.is_some() && range.is_empty() {
                 return Ok((entry, selected, Content::empty()));
             }
             let Some(locator) = &entry.locator else { return Err(E::from(ErrorCode::NoData.into())) };
-            if before.as_ref().is_some_and(|(before, _)| before == locator) {
+            // A rename to another directory takes the bytes along, and does not change their locator.
+            if !is_inline(locator) && before.as_ref().is_some_and(|(before, _)| before == locator) {
                 // It was not the object that was replaced or removed between the two reads.
                 break;
             }
-            let code = match self.read_bytes(locator, range).await {
+            let code = match self.read_object(partition.pid, &entry, range).await {
                 Ok(Some(bytes)) => return Ok((entry, selected, bytes)),
                 Ok(None) => ErrorCode::BytesMissing,
                 Err(error) if error.code() == ErrorCode::BytesCorrupt => ErrorCode::BytesCorrupt,

@@ -1,6 +1,7 @@
-//! Moves the bytes of objects from the other stores into this gateway's volume, while everything goes on. An object's bytes are read
-//! and compared with its etag, stored, and then its row gets the new locator, unless it was changed meanwhile. The old bytes go as
-//! replaced ones do. A run that ends in the middle loses nothing: the next one passes over what is moved already.
+//! Moves the bytes of objects to where this gateway would store them now, its volume or PostgreSQL, while everything goes on. An
+//! object's bytes are read and compared with its etag, stored, and then its row gets the new locator, unless it was changed
+//! meanwhile. The old bytes go as replaced ones do. A run that ends in the middle loses nothing: the next one passes over what is
+//! moved already.
 //!
 //! An object that was uploaded in parts stays as it is: its manifest says what its parts were.
 
@@ -8,7 +9,10 @@ use std::sync::Arc;
 
 use chrono::Utc;
 use futures::{StreamExt, stream};
-use mantle_types::{Error, ErrorCode, NamespaceId, PartitionId, Result};
+use mantle_types::{
+    Error, ErrorCode, NamespaceId, PartitionId, Result,
+    inline::{inline_locator, is_inline},
+};
 
 use super::object_bytes::RENEWALS_MAX;
 use crate::{
@@ -28,7 +32,7 @@ const OBJECTS_AT_ONCE: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Moved,
-    /// It is where it belongs, or has no bytes, or was changed meanwhile: a put has stored its bytes in the volume.
+    /// It is where it belongs, or has no bytes, or was changed meanwhile: a put has stored its bytes there.
     Passed,
     Left,
     Failed,
@@ -125,7 +129,9 @@ impl Gateway {
     async fn migrate_object(self: Arc<Self>, pid: PartitionId, object: Entry) -> Result<(Fate, u64)> {
         let bytes = object.size;
         let Some(locator) = object.locator.clone() else { return Ok((Fate::Passed, bytes)) };
-        if self.data.is_in_volume(&locator) {
+        let is_small = (1..=self.limits.inline_bytes_max as u64).contains(&bytes);
+        let is_home = if is_small { is_inline(&locator) } else { self.data.is_in_volume(&locator) };
+        if is_home {
             return Ok((Fate::Passed, bytes));
         }
         if UploadId::of_manifest(&locator).is_some() {
@@ -145,15 +151,33 @@ impl Gateway {
     }
 
     async fn move_bytes(&self, pid: PartitionId, object: &Entry, old: &str) -> Result<Fate> {
-        let Some(mut stored) = self.copy_into_volume(object, old).await? else { return Ok(Fate::Failed) };
+        let content = match object.size {
+            0 => Some(Content::empty()),
+            size if is_inline(old) => match self.read_object(pid, object, 0..size).await? {
+                // A change takes its bytes along.
+                None => return Ok(Fate::Passed),
+                content => content,
+            },
+            size => self.data.get(old, 0..size).await?,
+        };
+        let Some(content) = content else {
+            tracing::error!(locator = old, "the bytes of an object are gone");
+            return Ok(Fate::Failed);
+        };
+        let Some(mut stored) = self.store_again(object, old, content).await? else { return Ok(Fate::Failed) };
         if stored.pieces.len() > 1 {
             self.data.discard(stored).await;
             return Ok(Fate::Left);
         }
         for _ in 0..RENEWALS_MAX {
-            let Some(new) = stored.pieces.first().map(|piece| piece.locator.clone()) else { break };
+            let new = match (&stored.inline, stored.pieces.first()) {
+                (Some(_), _) => inline_locator(self.ids.next().await?),
+                (None, Some(piece)) => piece.locator.clone(),
+                (None, None) => break,
+            };
             stored.sent();
-            let replacement = Replacement { pid, name: &object.name, id: object.id, old, new: &new };
+            let inline = stored.inline.as_deref();
+            let replacement = Replacement { pid, name: &object.name, id: object.id, old, new: &new, inline };
             match self.store.replace_locator(replacement).await {
                 Ok(unused) => {
                     self.data.named(stored);
@@ -163,6 +187,8 @@ impl Gateway {
                     return Ok(Fate::Moved);
                 }
                 Err(error) if error.code() == ErrorCode::StaleSegment => stored.renew().await?,
+                // As in `with_new_id`.
+                Err(error) if error.code() == ErrorCode::InvalidId => self.ids.discard(),
                 Err(error) if error.code() == ErrorCode::SourceChanged => {
                     self.data.discard(stored).await;
                     return Ok(Fate::Passed);
@@ -178,19 +204,12 @@ impl Gateway {
         Err(ErrorCode::StaleSegment.into())
     }
 
-    /// The bytes in the volume; `None` if they are not what the etag says, or gone.
-    async fn copy_into_volume(&self, object: &Entry, old: &str) -> Result<Option<Stored>> {
-        let content = match object.size {
-            0 => Some(Content::empty()),
-            size => self.data.get(old, 0..size).await?,
-        };
-        let Some(content) = content else {
-            tracing::error!(locator = old, "the bytes of an object are gone");
-            return Ok(None);
-        };
+    /// The bytes where a put would store them; `None` if they are not what the etag says.
+    async fn store_again(&self, object: &Entry, old: &str, content: Content) -> Result<Option<Stored>> {
         let generation = Some(self.ids.next_generation().await?);
         let mark = Mark { cluster: self.mark().await?, generation };
-        let put = self.data.put(mark, content.into_stream(), u64::MAX, Expected::default()).await;
+        let (body, inline_max) = (content.into_stream(), self.limits.inline_bytes_max);
+        let put = self.data.put(mark, body, u64::MAX, Expected::default(), inline_max).await;
         let stored = put.map_err(|error| match error {
             UploadError::Store(error) => error,
             error => {

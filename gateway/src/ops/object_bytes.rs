@@ -5,13 +5,13 @@ use std::{collections::VecDeque, io, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
-use mantle_types::{Error, ErrorCode, Result};
+use mantle_types::{Error, ErrorCode, PartitionId, Result, inline::is_inline};
 use uuid::Uuid;
 
 use crate::{
     app::Gateway,
     data::{Content, DataStore, Expected, Mark, Stored, StoredPiece, UploadError},
-    store::{Extent, Store, UploadId},
+    store::{Entry, Extent, Store, UploadId},
 };
 
 /// Counters of reads that found no bytes, or damaged ones.
@@ -23,8 +23,13 @@ pub(super) const RENEWALS_MAX: u32 = 5;
 const PAGE_EXTENTS: usize = 1000;
 
 impl Gateway {
-    /// Makes a client's bytes durable.
-    pub(super) async fn store_bytes<S, E>(&self, body: S, expected: Expected) -> Result<Stored, UploadError>
+    /// Makes a client's bytes durable; or only receives them, if they are at most `inline_max`.
+    pub(super) async fn store_bytes<S, E>(
+        &self,
+        body: S,
+        expected: Expected,
+        inline_max: usize,
+    ) -> Result<Stored, UploadError>
     where
         S: Stream<Item = Result<Bytes, E>> + Unpin,
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -34,12 +39,37 @@ impl Gateway {
             true => Some(self.ids.next_generation().await?),
             false => None,
         };
-        self.data.put(Mark { cluster, generation }, body, self.limits.object_bytes_max, expected).await
+        self.data.put(Mark { cluster, generation }, body, self.limits.object_bytes_max, expected, inline_max).await
     }
 
     /// What buckets mark bytes with; PostgreSQL is asked only if there is one.
     pub(super) async fn mark(&self) -> Result<Uuid> {
         if self.data.marks_bytes() { self.cluster().await } else { Ok(Uuid::nil()) }
+    }
+
+    /// A range of an object's bytes, which is not empty; `None` when they are gone, or the entry has moved since it was read.
+    /// `bytes_corrupt` as below.
+    pub(super) async fn read_object(
+        &self,
+        pid: PartitionId,
+        entry: &Entry,
+        range: Range<u64>,
+    ) -> Result<Option<Content>> {
+        let Some(locator) = &entry.locator else { return Err(ErrorCode::NoData.into()) };
+        if !is_inline(locator) {
+            return self.read_bytes(locator, range).await;
+        }
+        let bytes = match &entry.inline {
+            Some(bytes) => bytes.clone(),
+            None => match self.store.inline_bytes(pid, locator).await? {
+                Some(bytes) => bytes,
+                None => return Ok(None),
+            },
+        };
+        if bytes.len() as u64 != entry.size || range.end > entry.size {
+            return Err(ErrorCode::BytesCorrupt.into());
+        }
+        Ok(Some(Content { first: bytes.slice(range.start as usize..range.end as usize), rest: None }))
     }
 
     /// A range of the bytes that a locator names, which is not empty; `None` when they are gone. `bytes_corrupt` if they are gone or

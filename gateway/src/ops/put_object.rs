@@ -65,11 +65,11 @@ struct Committed {
     made: Option<(RequestKey, Written)>,
 }
 
-/// What the object's row names: its bytes, or the manifest of many.
-fn locator_of(stored: &Stored, manifest: Option<UploadId>) -> String {
-    match (manifest, stored.pieces.first()) {
-        (Some(manifest), _) => manifest.manifest(),
-        (None, piece) => piece.map(|piece| piece.locator.clone()).unwrap_or_default(),
+/// What the object's row names: its bytes, or the manifest of many. `None` if the row brings its bytes along.
+fn locator_of(stored: &Stored, manifest: Option<UploadId>) -> Option<String> {
+    match manifest {
+        Some(manifest) => Some(manifest.manifest()),
+        None => stored.pieces.first().map(|piece| piece.locator.clone()),
     }
 }
 
@@ -114,7 +114,7 @@ impl Gateway {
                 Some(reached)
             }
         };
-        let stored = self.store_bytes(body, expected).await?;
+        let stored = self.store_bytes(body, expected, self.limits.inline_bytes_max).await?;
         Ok(Received { stored, reached })
     }
 
@@ -253,6 +253,7 @@ impl Gateway {
                 content_type: put.content_type.clone(),
                 user_metadata: put.user_metadata.clone(),
                 locator: locator.clone(),
+                inline: stored.inline.clone(),
                 precondition: put.precondition.clone(),
                 doubt: doubt.clone(),
             };

@@ -73,8 +73,20 @@ impl Gateway {
         found.ok_or_else(missing)
     }
 
-    /// The entry at a key, with everything that the database has of it.
+    /// The entry at a key, with everything that the database has of it but its bytes.
     pub(super) async fn find(&self, call: &Call, namespace: &str, key: &str, naming: Naming) -> Result<Found> {
+        self.find_entry(call, namespace, key, naming, false).await
+    }
+
+    /// The same, perhaps with its bytes ([`Store::entry_with_bytes`](crate::store::Store::entry_with_bytes)).
+    pub(super) async fn find_entry(
+        &self,
+        call: &Call,
+        namespace: &str,
+        key: &str,
+        naming: Naming,
+        with_bytes: bool,
+    ) -> Result<Found> {
         let path = Path::parse(key)?;
         let (ns, partition, names) = match names_at(&path, naming) {
             Some((parents, names)) => {
@@ -90,7 +102,10 @@ impl Gateway {
                 (root.ns, super_root, vec![directory_name(namespace)])
             }
         };
-        let found = self.store.entry(ns, partition.pid, names).await?;
+        let found = match with_bytes {
+            true => self.store.entry_with_bytes(ns, partition.pid, names).await?,
+            false => self.store.entry(ns, partition.pid, names).await?,
+        };
         let entry = found.ok_or_else(|| not_found(key))?;
         Ok(Found { ns, partition, entry })
     }

@@ -1,7 +1,7 @@
 //! Builds the array parameters of a batch verb: one array for each argument, with one value for each element. A column
 //! names its argument, so a value of another type does not compile, and the table of verbs decides the order.
 
-use mantle_types::verbs::{Argument, BigInt, Boolean, Int, Jsonb, Text, Uuid};
+use mantle_types::verbs::{Argument, BigInt, Boolean, Bytea, Int, Jsonb, Text, Uuid};
 use tokio_postgres::types::{ToSql, Type};
 
 use super::database::Param;
@@ -32,6 +32,7 @@ arrays! {
     Boolean BOOL_ARRAY: bool, Option<bool>;
     Jsonb JSONB_ARRAY: Option<&serde_json::Value>;
     Uuid UUID_ARRAY: uuid::Uuid;
+    Bytea BYTEA_ARRAY: Option<&[u8]>;
 }
 
 pub struct Column<'a> {
@@ -49,6 +50,20 @@ pub fn column<'a, M, T: Array, V: ValueOf<T> + 'a>(
 ) -> Column<'a> {
     let values: Vec<V> = batch.iter().map(|element| value(element)).collect();
     Column { place: argument.place(), array: Box::new(values), of: T::TYPE }
+}
+
+/// As [`column`], of an argument whose array may be NULL: it is, if no element has a value.
+pub fn column_if_any<'a, M, T: Array, V: ToSql + Sync + Send + 'a>(
+    batch: &[&'a M],
+    argument: Argument<T>,
+    value: impl Fn(&'a M) -> Option<V>,
+) -> Column<'a>
+where
+    Option<V>: ValueOf<T>,
+{
+    let values: Vec<Option<V>> = batch.iter().map(|element| value(element)).collect();
+    let array = values.iter().any(Option::is_some).then_some(values);
+    Column { place: argument.place(), array: Box::new(array), of: T::TYPE }
 }
 
 /// Whether there is exactly one column for each argument.

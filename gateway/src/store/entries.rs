@@ -40,6 +40,8 @@ pub struct EntryKey {
     pub ns: NamespaceId,
     pub pid: PartitionId,
     pub names: Vec<String>,
+    /// Its bytes are wanted, if they are inside PostgreSQL. A read that is sent alone does not bring them.
+    pub with_bytes: bool,
 }
 
 /// Reads entries from one node.
@@ -55,7 +57,15 @@ impl BatchRead for ReadLocal {
         let ns: Vec<i64> = places().map(|(key, _)| key.ns.as_i64()).collect();
         let pids: Vec<i64> = places().map(|(key, _)| key.pid.as_i64()).collect();
         let names: Vec<&str> = places().map(|(_, name)| name.as_str()).collect();
-        let params: [Param<'_>; 3] = [(&ns, Type::INT8_ARRAY), (&pids, Type::INT8_ARRAY), (&names, Type::TEXT_ARRAY)];
+        // NULL where nothing is wanted, which costs nothing.
+        let is_any = keys.iter().any(|key| key.with_bytes);
+        let wanted: Option<Vec<bool>> = is_any.then(|| places().map(|(key, _)| key.with_bytes).collect());
+        let params: [Param<'_>; 4] = [
+            (&ns, Type::INT8_ARRAY),
+            (&pids, Type::INT8_ARRAY),
+            (&names, Type::TEXT_ARRAY),
+            (&wanted, Type::BOOL_ARRAY),
+        ];
         let rows = send(&self.0, &sql::STAT_LOCAL, &params, keys.len()).await?;
         let mut entries = by_number(&rows, names.len(), local).into_iter();
         Ok(keys.iter().map(|key| first(entries.by_ref().take(key.names.len()))).collect())
@@ -173,6 +183,16 @@ impl Entries {
 impl Store {
     /// The entry of the first of these names that there is. Goes with reads of others where it can.
     pub async fn entry(&self, ns: NamespaceId, pid: PartitionId, names: Vec<String>) -> Result<Option<Entry>> {
-        self.entries.read(Arc::new(EntryKey { ns, pid, names })).await
+        self.entries.read(Arc::new(EntryKey { ns, pid, names, with_bytes: false })).await
+    }
+
+    /// The same with its bytes, if they are inside PostgreSQL and come at no cost: see [`Store::inline_bytes`] for the others.
+    pub async fn entry_with_bytes(
+        &self,
+        ns: NamespaceId,
+        pid: PartitionId,
+        names: Vec<String>,
+    ) -> Result<Option<Entry>> {
+        self.entries.read(Arc::new(EntryKey { ns, pid, names, with_bytes: true })).await
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use bytes::Bytes;
 use mantle_types::{
     Caller, EntryId, NamespaceId, PartitionId, Permission, Result,
     verbs::{Verb, delete_object, put_object},
@@ -14,7 +15,7 @@ use tokio_postgres::types::Type;
 
 use super::{
     RequestClaim, Store,
-    columns::{Column, column},
+    columns::{Column, column, column_if_any},
     mutation::Mutation,
     precondition::Precondition,
     prepared::wait_for_prepared,
@@ -23,7 +24,7 @@ use super::{
     sql::{self, Statement},
 };
 
-/// An object whose bytes are stored already.
+/// An object whose bytes are stored already, or come along.
 pub struct NewObject {
     pub name: String,
     pub id: EntryId,
@@ -33,7 +34,10 @@ pub struct NewObject {
     pub etag: String,
     pub content_type: Option<String>,
     pub user_metadata: Option<Value>,
-    pub locator: String,
+    /// Where its bytes are; `None` if they are in `inline`.
+    pub locator: Option<String>,
+    /// Bytes that PostgreSQL keeps.
+    pub inline: Option<Bytes>,
     /// A condition on the object that the name has now.
     pub precondition: Precondition,
     pub doubt: Doubt,
@@ -82,8 +86,9 @@ impl Mutation for NewObject {
             column(batch, put_object::ETAG, |new| new.etag.as_str()),
             column(batch, put_object::CONTENT_TYPE, |new| new.content_type.as_deref()),
             column(batch, put_object::USER_METADATA, |new| new.user_metadata.as_ref()),
-            column(batch, put_object::LOCATOR, |new| new.locator.as_str()),
+            column(batch, put_object::LOCATOR, |new| new.locator.as_deref()),
             column(batch, put_object::CONDITION, |new| new.precondition.as_sql()),
+            column_if_any(batch, put_object::INLINE, |new| new.inline.as_deref()),
         ]
     }
 }

@@ -2,8 +2,10 @@
 //! To read a separate row for each entry would cost the gateway more than its content.
 //!
 //! Format: for each entry the number of its columns (16 bits); for each of these its length (32 bits, -1: NULL) and its
-//! bytes in PostgreSQL's binary format. The columns are those that `mantle.list` answers.
+//! bytes in PostgreSQL's binary format. The columns are those that `mantle.list` answers. A single entry may have one more: its
+//! bytes, if they are inside PostgreSQL (P62).
 
+use bytes::Bytes;
 use mantle_types::{ErrorCode, Result};
 use tokio_postgres::types::{FromSql, Type};
 
@@ -29,6 +31,7 @@ static TYPES: [Type; COLUMNS] = [
     Type::TIMESTAMPTZ,
     Type::TIMESTAMPTZ,
 ];
+const OTHER: &str = "it ends early, or has other columns";
 /// About the bytes of an entry, to make room for a page's.
 const ENTRY_BYTES: usize = 160;
 
@@ -51,32 +54,43 @@ fn unreadable(cause: &str) -> mantle_types::Error {
 pub fn entries(mut page: &[u8]) -> Result<Vec<Entry>> {
     let mut entries = Vec::with_capacity(page.len() / ENTRY_BYTES + 1);
     while !page.is_empty() {
-        let columns = columns(&mut page).ok_or_else(|| unreadable("it ends early, or has other columns"))?;
+        let columns = columns(&mut page, COLUMNS).ok_or_else(|| unreadable(OTHER))?;
         entries.push(Entry::read(&columns, 0)?);
     }
     Ok(entries)
 }
 
-/// The only entry of a value.
-pub fn entry(value: &[u8]) -> Result<Entry> {
-    let mut entries = entries(value)?;
-    entries.pop().filter(|_| entries.is_empty()).ok_or_else(|| unreadable("it has another number of entries"))
+/// The only entry of a value, perhaps with its bytes.
+pub fn entry(mut value: &[u8]) -> Result<Entry> {
+    let has_bytes = value.starts_with(&(COLUMNS as u16 + 1).to_be_bytes());
+    let columns = columns(&mut value, COLUMNS + usize::from(has_bytes)).ok_or_else(|| unreadable(OTHER))?;
+    let mut entry = Entry::read(&columns, 0)?;
+    if has_bytes {
+        let bytes = column(&mut value).ok_or_else(|| unreadable(OTHER))?;
+        entry.inline = bytes.map(Bytes::copy_from_slice);
+    }
+    if value.is_empty() { Ok(entry) } else { Err(unreadable("it has more than one entry")) }
 }
 
-/// The columns of the next entry; `None` if the page ends early, or the entry has another number of columns.
-fn columns<'a>(page: &mut &'a [u8]) -> Option<Columns<'a>> {
-    let count = page.split_off(..2)?;
-    if count != (COLUMNS as u16).to_be_bytes() {
+/// The columns of the next entry; `None` if the page ends early, or the entry has not so many columns. Those after the usual ones
+/// are not taken.
+fn columns<'a>(page: &mut &'a [u8], count: usize) -> Option<Columns<'a>> {
+    if page.split_off(..2)? != (count as u16).to_be_bytes() {
         return None;
     }
     let mut columns = [None; COLUMNS];
-    for column in &mut columns {
-        let length = i32::from_be_bytes(page.split_off(..4)?.try_into().ok()?);
-        if length != -1 {
-            *column = Some(page.split_off(..usize::try_from(length).ok()?)?);
-        }
+    for of in &mut columns {
+        *of = column(page)?;
     }
     Some(Columns(columns))
+}
+
+/// The value of the next column, which may be NULL; `None` if the page ends early.
+fn column<'a>(page: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
+    match i32::from_be_bytes(page.split_off(..4)?.try_into().ok()?) {
+        -1 => Some(None),
+        length => page.split_off(..usize::try_from(length).ok()?).map(Some),
+    }
 }
 
 #[cfg(test)]
@@ -139,6 +153,20 @@ mod tests {
         for other in [&page[..], &[]] {
             assert!(entry(other).is_err(), "{}", other.len());
         }
+    }
+
+    #[test]
+    fn a_single_entry_may_have_its_bytes() {
+        let page = page();
+        let mut value = page[..page.len() - (2 + COLUMNS * 4 + 2 + 8 + 1)].to_vec();
+        assert_eq!(entry(&value).unwrap().inline, None);
+        value[1] = COLUMNS as u8 + 1;
+        assert!(entry(&value).is_err(), "they are missing");
+        let with = |bytes: &[u8]| [&value[..], bytes].concat();
+        assert_eq!(entry(&with(&[0xff; 4])).unwrap().inline, None);
+        assert_eq!(entry(&with(b"\0\0\0\x02\xffb")).unwrap().inline.as_deref(), Some(&b"\xffb"[..]));
+        assert!(entry(&with(b"\0\0\0\x02\xff")).is_err() && entry(&with(b"\0\0\0\x01ab")).is_err());
+        assert!(entries(&with(b"\0\0\0\x02\xffb")).is_err(), "not in a page");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Reads of entries, listings and totals.
 
+use bytes::Bytes;
 use mantle_types::{Caller, DirectoryId, ErrorCode, NamespaceId, PartitionId, Permission, Result};
 use serde::Serialize;
 use tokio_postgres::types::Type;
@@ -61,6 +62,13 @@ impl Store {
             [(&ns.as_i64(), Type::INT8), (&pids, Type::INT8_ARRAY), (&names, Type::TEXT_ARRAY)];
         let rows = self.query_at(*first, &sql::STAT, &params).await?;
         entries::by_place(&rows, places.len()).into_iter().collect()
+    }
+
+    /// Bytes inside PostgreSQL that an object of a partition names; `None` if it no longer does.
+    pub async fn inline_bytes(&self, pid: PartitionId, locator: &str) -> Result<Option<Bytes>> {
+        let params: [Param<'_>; 2] = [(&pid.as_i64(), Type::INT8), (&locator, Type::TEXT)];
+        let rows = self.query_at(pid, &sql::INLINE_BYTES, &params).await?;
+        rows.first().map(|row| rows::get::<&[u8]>(row, "bytes").map(Bytes::copy_from_slice)).transpose()
     }
 
     /// Totals of the directories' own entries, in the order of `ids`.

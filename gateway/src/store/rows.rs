@@ -1,5 +1,6 @@
 //! Reads columns of rows into the types of the use cases.
 
+use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use mantle_types::{Caller, EntryId, ErrorCode, Permission, Result};
 use tokio_postgres::{Row, types::FromSql};
@@ -126,6 +127,8 @@ pub struct Entry {
     pub modified: Option<DateTime<Utc>>,
     /// Whoever it is shown to may not read it.
     pub is_closed: bool,
+    /// Its bytes, if they are inside PostgreSQL and were asked for.
+    pub inline: Option<Bytes>,
 }
 
 impl Entry {
@@ -148,6 +151,7 @@ impl Entry {
             created: row.field(first + 13)?,
             modified: row.field(first + 14)?,
             is_closed: false,
+            inline: None,
         })
     }
 

@@ -205,7 +205,9 @@ statements! {
     /// Entries by place, through Citus where another node has them.
     STAT "stat" records "mantle.stat($1, $2, $3)";
     /// The same of several namespaces, from this node alone.
-    STAT_LOCAL "stat_local" records "mantle.stat_local($1, $2, $3)";
+    STAT_LOCAL "stat_local" records "mantle.stat_local($1, $2, $3, $4)";
+    /// Bytes inside PostgreSQL.
+    INLINE_BYTES "inline_bytes" read "SELECT b.bytes FROM mantle.inline_bytes($1, $2) AS b (bytes)";
     DIRSTAT "dirstat" read
         "SELECT code, entries, subdirectories, bytes FROM mantle.dirstat($1, $2)" then "ORDER BY ord";
     LIST "list" records "mantle.list($1, $2, $3, $4, $5)";
@@ -231,7 +233,7 @@ statements! {
     FORGET_FREED "forget_freed" change "SELECT mantle.forget_freed_delegated($1, $2, $3, $4) AS count";
     REPLACE_LOCATOR "replace_locator" once
         "SELECT code, old_locator FROM mantle.replace_locators_delegated($1, ARRAY[$2::text], ARRAY[$3::bigint], ARRAY[$4::text], \
-                ARRAY[$5::text])";
+                ARRAY[$5::text], ARRAY[$6::bytea])";
     LINEAGE "lineage" read "SELECT mantle.lineage() AS lineage";
     /// The identity of the metadata database.
     CLUSTER_ID "cluster_id" read "SELECT mantle.cluster_id() AS cluster_id";

@@ -68,6 +68,8 @@ pub struct Replacement<'a> {
     pub id: EntryId,
     pub old: &'a str,
     pub new: &'a str,
+    /// The bytes, if the new locator is of bytes inside PostgreSQL.
+    pub inline: Option<&'a [u8]>,
 }
 
 fn numbers(segments: &[SegmentId]) -> Vec<i32> {
@@ -230,13 +232,14 @@ impl Store {
     /// # Errors
     /// `SourceChanged`, `StaleSegment`; `UnknownOutcome`.
     pub async fn replace_locator(&self, replacement: Replacement<'_>) -> Result<Option<String>> {
-        let Replacement { pid, name, id, old, new } = replacement;
-        let params: [Param<'_>; 5] = [
+        let Replacement { pid, name, id, old, new, inline } = replacement;
+        let params: [Param<'_>; 6] = [
             (&pid.as_i64(), Type::INT8),
             (&name, Type::TEXT),
             (&id.as_i64(), Type::INT8),
             (&old, Type::TEXT),
             (&new, Type::TEXT),
+            (&inline, Type::BYTEA),
         ];
         let row = one(&sql::REPLACE_LOCATOR, self.query_at(pid, &sql::REPLACE_LOCATOR, &params).await?)?;
         match rows::code(&row)? {

@@ -94,7 +94,7 @@ error_table! {
     NotPrepared "not_prepared" "MT046" 503 "ServiceUnavailable" SameRequestId "The index has not prepared this change as it was called; prepare it again.";
     TreeTooLarge "tree_too_large" "MT047" 409 "OperationAborted" No "Too many directories are below the one to remove; remove it in parts, or let the namespace's owner remove it.";
     StaleSegment "stale_segment" "MT048" 503 "ServiceUnavailable" SameRequestId "The bytes are in a segment of a volume that is not, or no longer, leased under the epoch that was given; nothing was stored.";
-    InvalidLocator "invalid_locator" "MT049" 500 "InternalError" No "A locator of bytes in a volume names no segment and epoch.";
+    InvalidLocator "invalid_locator" "MT049" 500 "InternalError" No "A locator of bytes in a volume names no segment and epoch, or a locator of bytes inside PostgreSQL came without the bytes.";
     NotLeader "not_leader" "MT050" 503 "ServiceUnavailable" SameRequestId "The replica asked is not the leader of its group.";
     IndexUnavailable "index_unavailable" "MT051" 503 "ServiceUnavailable" SameRequestId "No replica of the index answers.";
     AwaitTimeout "await_timeout" "MT052" 503 "ServiceUnavailable" SameRequestId "The change is committed, but the index did not confirm it in time.";

@@ -1,9 +1,10 @@
 //! Types that the extension, the IndexNode, the gateway and their clients share: ids, LSN, names and paths, permissions,
-//! request keys, leases, segments of volumes, proofs of prepared changes, the change-stream message, and the error table. Plain data: no I/O, no
-//! clock, no async.
+//! request keys, leases, segments of volumes, locators of bytes inside PostgreSQL, proofs of prepared changes, the change-stream
+//! message, and the error table. Plain data: no I/O, no clock, no async.
 
 pub mod error;
 pub mod id;
+pub mod inline;
 pub mod lease;
 pub mod limits;
 pub mod lsn;

@@ -46,6 +46,8 @@ limits! {
     OBJECT_BYTES_MAX: u64 = 1 << 48;
     /// Longest data locator, in bytes. Locators are in a PostgreSQL index, which refuses values over a third of a page.
     LOCATOR_BYTES_MAX: usize = 2048;
+    /// Largest object whose bytes may be inside PostgreSQL, in bytes: a full batch of them is 4 MiB.
+    INLINE_BYTES_MAX: usize = 16_384;
     /// Most segments of a volume. With the usual 256 MiB each these are 4 EiB.
     VOLUME_SEGMENTS_MAX: i64 = 1 << 24;
     /// Most segments of a call that leases or admits them: each is a latch.

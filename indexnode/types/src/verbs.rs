@@ -31,7 +31,7 @@ macro_rules! sql_types {
     };
 }
 
-sql_types! { Int "int" BigInt "bigint" Text "text" Boolean "boolean" Jsonb "jsonb" Uuid "uuid" }
+sql_types! { Int "int" BigInt "bigint" Text "text" Boolean "boolean" Jsonb "jsonb" Uuid "uuid" Bytea "bytea" }
 
 /// An argument with values of `T`: its place among its verb's, from 0.
 #[derive(Debug)]
@@ -90,9 +90,11 @@ macro_rules! arguments {
     };
 }
 
-/// A module for each verb. Every verb begins and ends with the same arguments.
+/// A module for each verb. Every verb begins and ends with the same arguments. After them come those that were added later:
+/// callers of an older version leave them out.
 macro_rules! verbs {
-    ($($(#[$doc:meta])+ $verb:ident -> $answer:literal { $($(#[$about:meta])* $name:ident $of:ident;)* })+) => {
+    ($($(#[$doc:meta])+ $verb:ident -> $answer:literal { $($(#[$about:meta])* $name:ident $of:ident;)* }
+        $(then { $($(#[$later_about:meta])* $later:ident $later_of:ident;)+ })?)+) => {
         $(
             $(#[$doc])+
             #[allow(missing_docs, non_upper_case_globals)]
@@ -115,6 +117,7 @@ macro_rules! verbs {
                     /// The directory's [`Permission`](crate::Permission) as the lookup found it (P56). NULL: unknown, so only
                     /// uid 0 passes.
                     PARENT Text;
+                    $($($(#[$later_about])* $later $later_of;)+)?
                 }
                 pub const VERB: Verb = Verb {
                     name: stringify!($verb), arguments: ARGUMENTS, answer: $answer,
@@ -161,6 +164,9 @@ verbs! {
         LOCATOR Text;
         /// NULL, `*absent`, `*present`, or the etag that the object must have.
         CONDITION Text;
+    } then {
+        /// The bytes, if they go into PostgreSQL: then there is no locator (P62). A NULL array: of none.
+        INLINE Bytea;
     }
     /// Deletes objects.
     delete_object -> "code text, id bigint, replayed boolean, flush_lsn pg_lsn, old_locator text" {
@@ -243,9 +249,10 @@ mod tests {
     /// SQL gives these a default, and only the last arguments may have one.
     #[test]
     fn what_may_be_missing_is_last() {
-        let last = |verb: &Verb| {
-            [verb.lease, verb.caller, verb.parent].map(|argument| verb.arguments.len() - argument.place())
-        };
-        assert!(VERBS.iter().all(|verb| last(verb) == [3, 2, 1]));
+        for verb in VERBS {
+            let last: Vec<&str> = verb.arguments[verb.lease.place()..].iter().map(|(name, _)| *name).collect();
+            let later: &[&str] = if verb.name == put_object::VERB.name { &["INLINE"] } else { &[] };
+            assert_eq!(last, [&["LEASE", "CALLER", "PARENT"], later].concat(), "{}", verb.name);
+        }
     }
 }

@@ -43,6 +43,8 @@ pub const CHECK: &str = "SELECT problem::text, ns, pid, name, detail FROM mantle
 /// The volumes of the objects' bytes.
 pub const VOLUME_STATUS: &str = "SELECT volume, name, state, mounted, mount_epoch, block_bytes, segment_blocks, segments, leased, \
      released, unused, is_current FROM mantle.volume_status() ORDER BY volume";
+/// What small objects inside PostgreSQL take on disk.
+pub const INLINE_USAGE: &str = "SELECT mantle.inline_usage()";
 pub const CLUSTER_ID: &str = "SELECT mantle.cluster_id()";
 /// What objects and parts name from a text on, up to another one. In byte order, as both columns have.
 pub const LOCATORS_BETWEEN: &str = "SELECT locator FROM mantle.meta WHERE locator >= $1 AND locator < $2 \

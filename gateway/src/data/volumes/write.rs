@@ -57,7 +57,7 @@ impl Volumes {
         let claim = self.finish(writer).await?;
         drop(gathered);
         let size = body.size();
-        Ok(Stored { pieces: pieces(&claim), size, checksums, written, claim: Some(claim) })
+        Ok(Stored { pieces: pieces(&claim), inline: None, size, checksums, written, claim: Some(claim) })
     }
 
     async fn finish(&self, writer: Writer) -> Result<Claim, Error> {

@@ -259,6 +259,7 @@ mod tests {
                 created: millis.and_then(DateTime::from_timestamp_millis),
                 modified: None,
                 is_closed,
+                inline: None,
             };
             Item::Key(key, Box::new(entry))
         })

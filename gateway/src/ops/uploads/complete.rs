@@ -287,7 +287,8 @@ impl Gateway {
                     etag: object.etag.clone(),
                     content_type: upload.content_type.clone(),
                     user_metadata: Some(object.checksum.kept_with(upload.user_metadata.clone())),
-                    locator: upload.id.manifest(),
+                    locator: Some(upload.id.manifest()),
+                    inline: None,
                     precondition: making.wanted.precondition.clone(),
                     doubt: Doubt::default(),
                 };

@@ -5,16 +5,17 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
-use mantle_types::{Error, ErrorCode, Result};
+use mantle_types::{Error, ErrorCode, PartitionId, Result, inline::is_inline};
 
 use super::super::{
     copy_object::Place,
     object_bytes::{RENEWALS_MAX, extents_of},
     restarts::Restarts,
+    stat::Found,
 };
 use crate::{
     app::{Call, Gateway},
-    data::{Algorithm, Checksums, Expected, Stored, UploadError},
+    data::{Algorithm, Checksums, Content, Expected, Stored, UploadError},
     store::{Entry, Extent, LeasedPartition, NewPart, Part, SourceOfPart, Upload, UploadId},
 };
 
@@ -35,7 +36,7 @@ impl Gateway {
         S: Stream<Item = Result<Bytes, E>> + Unpin,
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.store_bytes(body, expected).await
+        self.store_bytes(body, expected, 0).await
     }
 
     /// Makes stored bytes a part. If cancelled, it may leave bytes to the sweeper.
@@ -102,7 +103,14 @@ impl Gateway {
             let entry = &found.entry;
             accept(entry)?;
             let range = self.range_of_part(entry, source.range.clone())?;
-            let Some(read) = self.read_part(upload, entry, range.clone()).await? else {
+            if entry.locator.as_deref().is_some_and(is_inline) {
+                match self.store_copied_part(namespace, upload, number, &found, range).await? {
+                    Some(part) => return Ok(part),
+                    None => restarts.again().await?,
+                }
+                continue;
+            }
+            let Some(read) = self.read_part(upload, &found, range.clone()).await? else {
                 // The source was replaced or removed since it was read; it is read again.
                 restarts.again().await?;
                 continue;
@@ -124,6 +132,36 @@ impl Gateway {
         }
     }
 
+    /// Makes a part of bytes that are inside PostgreSQL: it gets bytes of its own, in the store. `None` when the source has changed.
+    async fn store_copied_part(
+        &self,
+        namespace: &str,
+        upload: &Upload,
+        number: i32,
+        Found { entry, partition, .. }: &Found,
+        range: Range<u64>,
+    ) -> Result<Option<Part>> {
+        let size = range.end - range.start;
+        let content = match size {
+            0 => Content::empty(),
+            _ => match self.read_object(partition.pid, entry, range).await? {
+                Some(content) => content,
+                None => return Ok(None),
+            },
+        };
+        let expected = Expected { kept: Some(super::checksum_of(upload)?.0), ..Expected::default() };
+        let stored = self.store_bytes(content.into_stream(), expected, 0).await.map_err(|error| match error {
+            UploadError::Store(error) => error,
+            error => {
+                tracing::error!(?error, "the bytes of a copied part cannot be stored");
+                ErrorCode::Internal.into()
+            }
+        })?;
+        let Checksums { md5, checksum } = stored.checksums.clone();
+        self.put_part(namespace, upload, number, stored).await?;
+        Ok(Some(Part { number, size, etag: md5, checksum: checksum.value, created: chrono::Utc::now() }))
+    }
+
     fn range_of_part(&self, entry: &Entry, range: Option<Range<u64>>) -> Result<Range<u64>> {
         let range = range.unwrap_or(0..entry.size);
         if range.end > entry.size {
@@ -138,7 +176,7 @@ impl Gateway {
     async fn read_part(
         &self,
         upload: &Upload,
-        entry: &Entry,
+        Found { entry, partition, .. }: &Found,
         range: Range<u64>,
     ) -> Result<Option<(Checksums, Vec<Extent>)>> {
         let Some(locator) = &entry.locator else { return Err(ErrorCode::NoData.into()) };
@@ -150,7 +188,7 @@ impl Gateway {
         if extents.iter().map(|extent| extent.length).sum::<u64>() != range.end - range.start || extents.is_empty() {
             return Ok(None);
         }
-        match self.digests_of(locator, range, algorithm).await? {
+        match self.digests_of(partition.pid, entry, range, algorithm).await? {
             Some(checksums) => Ok(Some((checksums, extents))),
             None => Ok(None),
         }
@@ -159,18 +197,19 @@ impl Gateway {
     /// Digests of stored bytes; `None` when they are gone.
     pub(in crate::ops) async fn digests_of(
         &self,
-        locator: &str,
+        pid: PartitionId,
+        object: &Entry,
         range: Range<u64>,
         algorithm: Algorithm,
     ) -> Result<Option<Checksums>> {
         let expected = Expected { kept: Some(algorithm), ..Expected::default() };
         let mut hashers = expected.hashers();
         if !range.is_empty() {
-            let Some(content) = self.read_bytes(locator, range).await? else { return Ok(None) };
+            let Some(content) = self.read_object(pid, object, range).await? else { return Ok(None) };
             let mut bytes = content.into_stream();
             while let Some(chunk) = bytes.next().await {
                 hashers.update(&chunk.map_err(|cause| {
-                    tracing::error!(%cause, locator, "cannot read the source of a part");
+                    tracing::error!(%cause, locator = object.locator, "cannot read the source of a copy");
                     Error::from(ErrorCode::Internal)
                 })?);
             }

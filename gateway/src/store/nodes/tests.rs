@@ -91,7 +91,8 @@ async fn put(store: &Store, ns: i64, parent: LeasedPartition, name: String, id: 
         etag: "e".into(),
         content_type: None,
         user_metadata: None,
-        locator: "l".into(),
+        locator: Some("l".into()),
+        inline: None,
         precondition: Precondition::None,
         doubt: Doubt::default(),
     };

@@ -1,5 +1,5 @@
-//! `mantle data migrate`: asks a gateway to move bytes into its volume, and watches. The token of uid 0 goes to another machine
-//! over TLS only.
+//! `mantle data migrate`: asks a gateway to move bytes to where it would put them now, and watches. The token of uid 0 goes to
+//! another machine over TLS only.
 
 use std::{path::PathBuf, time::Duration};
 

@@ -16,13 +16,13 @@ pub struct Options {
 
 #[derive(clap::Subcommand)]
 enum Action {
-    /// Show the volumes that PostgreSQL knows, and their segments
+    /// Show the volumes that PostgreSQL knows, their segments, and how much is inside PostgreSQL itself
     Status(status::Options),
     /// Read everything again that objects name in the volumes of a folder, on the machine that has it
     ///
     /// It may run beside the gateway, and be interrupted: the next run goes on where this one ended.
     Scrub(scrub::Options),
-    /// Let a gateway move the bytes of objects from its other stores into its volume, and wait for the end
+    /// Let a gateway move the bytes of objects to where it would put them now, its volume or PostgreSQL, and wait for the end
     ///
     /// The gateway does it, whether this waits or not. It may be asked again after its end, or after a failure.
     Migrate(migrate::Options),

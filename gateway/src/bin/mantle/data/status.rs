@@ -1,4 +1,4 @@
-//! `mantle data status`: the volumes, as PostgreSQL knows them.
+//! `mantle data status`: the volumes, as PostgreSQL knows them, and how much is inside PostgreSQL itself.
 
 use anyhow::Result;
 use chrono::{DateTime, SecondsFormat, Utc};
@@ -24,6 +24,8 @@ pub struct Options {
 pub struct Answer {
     /// In the order of their numbers.
     volumes: Vec<Volume>,
+    /// Bytes on disk of the small objects that are inside PostgreSQL.
+    inline_bytes: i64,
 }
 
 /// A volume.
@@ -78,7 +80,8 @@ fn volume(row: &Row) -> Result<Volume, tokio_postgres::Error> {
 pub async fn run(options: Options, output: Output) -> Result<Exit> {
     let database = connect::connect_first(&options.database.url).await?;
     let rows = database.query(sql::VOLUME_STATUS, &[]).await?;
-    let answer = Answer { volumes: rows.iter().map(volume).collect::<Result<_, _>>()? };
+    let inline_bytes = database.query_one(sql::INLINE_USAGE, &[]).await?.try_get(0)?;
+    let answer = Answer { volumes: rows.iter().map(volume).collect::<Result<_, _>>()?, inline_bytes };
     let mut lines =
         vec![table::headings(["volume", "state", "mounted", "segments", "leased", "released", "unused", "made in"])];
     for volume in &answer.volumes {
@@ -92,6 +95,7 @@ pub async fn run(options: Options, output: Output) -> Result<Exit> {
         lines.push(vec![volume.to_string(), state.clone(), mounted, segments, leased, released, unused, name.clone()]);
     }
     output.text(table::table(&lines));
+    output.text(format_args!("{inline_bytes} bytes on disk for small objects inside PostgreSQL\n"));
     output.answer(&answer);
     Ok(Exit::Fine)
 }
