@@ -86,7 +86,7 @@ struct IndexOptions {
 impl IndexOptions {
     /// A client of the replicas; an error if no replica is named.
     fn client(self) -> Result<IndexClient> {
-        if self.replicas.is_empty() {
+        if self.replicas.iter().all(String::is_empty) {
             return Err(failure(Exit::Usage, "no index replica is named (--index, MANTLE_INDEX)"));
         }
         let settings = match (self.tls_ca, self.tls_certificate, self.tls_key) {
