@@ -106,11 +106,12 @@ def ask_until(ended: threading.Event, node: dict[str, str], statements: list[str
 
 
 def asked_of_a_volume(coordinator: psycopg.Connection) -> list[str]:
-    """What a gateway with a volume asks the coordinator: whether it was promoted, what was freed on each node, and what
-    rows name in a segment.
+    """What a gateway with a volume asks the coordinator all the time: whether it was promoted, and what was freed on
+    each node. Its sweeper's question is left out: once an hour it latches all nodes for each segment, which is a
+    two-phase commit.
     """
     volume = Volume(coordinator)
-    segment, epoch = volume.new_segment()
+    volume.new_segment()
     for at in volume.nodes():
         assert volume.take(at) == []
     mount = f"{volume.number}, {volume.mount_epoch}"
@@ -118,8 +119,7 @@ def asked_of_a_volume(coordinator: psycopg.Connection) -> list[str]:
         f"SELECT horizon, locators FROM mantle.take_freed_delegated({at}, {mount}, '{horizon}', 0, 1000)"
         for at, horizon in volume.horizons.items()
     ]
-    swept = f"SELECT locator, freed FROM mantle.segment_locators({volume.number}, {segment}, {epoch}, NULL, 1000)"
-    return ["SELECT mantle.lineage()", *taken, swept]
+    return ["SELECT mantle.lineage()", *taken]
 
 
 def servers_of(target: CitusTarget, citus_cluster) -> list[idle.Server]:
