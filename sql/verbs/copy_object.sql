@@ -1,8 +1,9 @@
 --- gateway: Makes an object of the bytes of another one, which may be in another namespace: no byte is copied
 -- `p_src_id`, `p_src_version`: the object that the caller has read, or {source_changed}. Both places stay latched until
 -- the commit: a change of the source comes before or after the copy, so some object names the bytes at every moment,
--- and no sweeper removes them (P52). Only bytes inside PostgreSQL are copied: each row has its own (P62). Metadata are the caller's, size, etag and bytes the source's. Owner, group and mode are
--- those of the object that it replaces; of a new one the caller's.
+-- and no sweeper removes them (P52). Only bytes inside PostgreSQL are copied: each row has its own (P62). Metadata are the
+-- caller's, size, etag and bytes the source's. Owner, group and mode are those of the object that it replaces; of a new one
+-- the caller's.
 CREATE FUNCTION mantle.copy_object(
     p_principal int, p_src_ns bigint, p_src_pid bigint, p_src_name text, p_src_id bigint, p_src_version bigint,
     p_ns bigint, p_dst_pid bigint, p_dst_name text, p_id bigint, p_owner int, p_grp int, p_mode int,
@@ -22,6 +23,7 @@ DECLARE
     v_replaced text;
     v_changes text;
     v_attempt bigint := 0;
+    -- Citus sends plain variables only.
     v_locator text;
     v_takes boolean := false;
     v_inline bytea;

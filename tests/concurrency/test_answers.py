@@ -54,14 +54,18 @@ def test_a_change_under_way_is_awaited(target, later, commits):
         assert request.is_known(observer) == commits
 
 
-def test_a_later_change_is_not_awaited(target):
-    """Otherwise a wait would not end while there is load."""
-    with target.connect() as changing, target.connect() as waiting, target.connect() as observer:
+def test_a_later_change_is_not_awaited(target, later):
+    """Otherwise a wait would not end while there is load. A change that lasts long ends it with an error."""
+    with target.connect() as one, target.connect() as other, target.connect() as waiting, target.connect() as observer:
         first, second = Request(observer), Request(observer)
-        assert first.send(changing) is None
-        waiting.execute(AWAIT)
-        with changing.transaction():
-            assert second.send(changing) is None
+        with other.transaction():
+            with one.transaction():
+                assert first.send(one) is None
+                awaited = later(waiting.execute, AWAIT)
+                wait_until(lambda: observer.execute(WAITS, (AWAIT,)).fetchone() is not None, "the wait", BOUND_S)
+                assert second.send(other) is None
+            awaited.result(BOUND_S)
+            assert first.is_known(observer) and not second.is_known(observer)
             with pytest.raises(psycopg.errors.LockNotAvailable, match="may be under way"):
                 waiting.execute(AWAIT)
 

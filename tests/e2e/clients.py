@@ -38,6 +38,11 @@ def s3_client(stack: Stack, **overrides):
     return boto3.session.Session().client("s3", **settings)
 
 
+def read(s3, bucket: str, key: str, **given) -> bytes:
+    """An object's bytes; `given` are further arguments of GetObject."""
+    return s3.get_object(Bucket=bucket, Key=key, **given)["Body"].read()
+
+
 def await_all_ready(stack: Stack) -> None:
     for node in stack.indexnodes.values():
         node.await_ready(READY_BOUND_S)

@@ -13,6 +13,7 @@ import pytest
 from stack.poll import wait_until
 
 from .another_gateway import OFFSET, LimitedGateway, another_gateway, running
+from .clients import read
 from .test_volume_data import migrate
 from .uploads import PART, begin, complete, files, pieces, put, refused
 from .volume_gateway import BOUND_S, KIB, locator_of, volume_folder, volume_gateway
@@ -46,10 +47,6 @@ def dying_gateway(stack) -> Iterator[LimitedGateway]:
 def beside(stack, gateway):
     """Its client. The gateway of `s3` has the setting off."""
     return gateway.s3(stack)
-
-
-def read(s3, bucket: str, key: str, **given) -> bytes:
-    return s3.get_object(Bucket=bucket, Key=key, **given)["Body"].read()
 
 
 def kept(superuser, bucket: str) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from stack.poll import wait_until
 from tests.support import monitoring
 
 from .another_gateway import running
+from .clients import read
 from .uploads import PART, begin, complete, pieces, put, refused
 from .volume_gateway import (
     BOUND_S,
@@ -46,10 +47,6 @@ def gateway(stack, folder) -> Iterator[VolumeGateway]:
 def beside(stack, gateway):
     """Its client."""
     return gateway.s3(stack)
-
-
-def read(s3, bucket: str, key: str, **given) -> bytes:
-    return s3.get_object(Bucket=bucket, Key=key, **given)["Body"].read()
 
 
 def fill(s3, bucket: str, size: int, prefix: str = "f") -> list[str]:

@@ -108,6 +108,7 @@ impl Gateway {
             return Ok(Copied::recorded(&written));
         }
         let copied = self.copy_new(call, source, destination, copy, hash, accept).await;
+        // Also after a refusal by `accept`: the earlier attempt may have changed its source, which is the destination then.
         let Err(refusal) = copied else { return copied };
         let earlier = self.earlier_answer(call, namespace, hash).await?;
         earlier.map(|written| Copied::recorded(&written)).ok_or(refusal)

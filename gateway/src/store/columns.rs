@@ -61,8 +61,8 @@ pub fn column_if_any<'a, M, T: Array, V: ToSql + Sync + Send + 'a>(
 where
     Option<V>: ValueOf<T>,
 {
-    let values: Vec<Option<V>> = batch.iter().map(|element| value(element)).collect();
-    let array = values.iter().any(Option::is_some).then_some(values);
+    let values = || batch.iter().map(|element| value(element));
+    let array = values().any(|value| value.is_some()).then(|| values().collect::<Vec<Option<V>>>());
     Column { place: argument.place(), array: Box::new(array), of: T::TYPE }
 }
 

@@ -186,7 +186,7 @@ impl Store {
         self.entries.read(Arc::new(EntryKey { ns, pid, names, with_bytes: false })).await
     }
 
-    /// The same with its bytes, if they are inside PostgreSQL and come at no cost: see [`Store::inline_bytes`] for the others.
+    /// The same with its bytes, if they are inside PostgreSQL and come in the same statement. [`Store::inline_bytes`] reads the others.
     pub async fn entry_with_bytes(
         &self,
         ns: NamespaceId,
