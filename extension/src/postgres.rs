@@ -10,5 +10,6 @@ pub mod logical_message;
 pub mod probe;
 pub mod row;
 pub mod saved_plan;
+pub mod uncommitted;
 pub mod versions;
 pub mod writer;

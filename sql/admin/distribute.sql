@@ -26,10 +26,11 @@ BEGIN
 END $$;
 
 --- Citus: adds the directory to the key of the request ids
--- A row is where the change was. A request id is then unique only in its directory; mantle.replay reads every node.
+-- A row is where the change was. A request id is then unique only in its directory; mantle.replay reads every node. The
+-- directory is last, because a retry does not know it.
 CREATE FUNCTION mantle.rekey_requests() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    ALTER TABLE mantle.requests DROP CONSTRAINT requests_pkey, ADD PRIMARY KEY (pid, ns, principal, request_id);
+    ALTER TABLE mantle.requests DROP CONSTRAINT requests_pkey, ADD PRIMARY KEY (ns, principal, request_id, pid);
     COMMENT ON INDEX mantle.requests_pkey IS 'One answer a request id in a directory';
 END $$;
 

@@ -1,5 +1,5 @@
-"""`mantle.await_answers()` waits for the answers that are being recorded (P19). They may be those of a change that has
-committed and waits for its standby, which nobody sees yet.
+"""Whoever looks for the answer to a request waits for a transaction that is recording it (P19). That may be one that has
+committed and waits for its standby, whose rows nobody sees yet.
 """
 
 import uuid
@@ -15,8 +15,7 @@ from .tree import Op
 from .verbs import Key
 
 BOUND_S = 20.0
-AWAIT = "SELECT mantle.await_answers()"
-WAITS = "SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND query = %s"
+WAITS = "SELECT FROM pg_stat_activity WHERE pid = %s AND wait_event = %s"
 KNOWN = "SELECT known FROM mantle.replay(%s, %s, %s, 0)"
 
 
@@ -41,33 +40,31 @@ class Request:
         return connection.execute(KNOWN, (verbs.PRINCIPAL, self.ns, self.key.request)).fetchone()[0]
 
 
+def await_wait(observer: psycopg.Connection, waiting: psycopg.Connection, event: str) -> None:
+    session = (waiting.info.backend_pid, event)
+    wait_until(lambda: observer.execute(WAITS, session).fetchone() is not None, f"a wait: {event}", BOUND_S)
+
+
 @pytest.mark.parametrize("commits", [True, False])
-def test_a_change_under_way_is_awaited(target, later, commits):
+def test_the_answer_of_a_change_under_way_is_awaited(target, later, commits):
     with target.connect() as changing, target.connect() as waiting, target.connect() as observer:
         request = Request(observer)
         with changing.transaction(force_rollback=not commits):
             assert request.send(changing) is None
-            awaited = later(waiting.execute, AWAIT)
-            wait_until(lambda: observer.execute(WAITS, (AWAIT,)).fetchone() is not None, "the wait", BOUND_S)
-            assert not request.is_known(observer) and not awaited.done()
-        awaited.result(BOUND_S)
-        assert request.is_known(observer) == commits
+            found = later(request.is_known, waiting)
+            await_wait(observer, waiting, "transactionid")
+        assert found.result(BOUND_S) == commits
 
 
-def test_a_later_change_is_not_awaited(target, later):
-    """Otherwise a wait would not end while there is load. A change that lasts long ends it with an error."""
-    with target.connect() as one, target.connect() as other, target.connect() as waiting, target.connect() as observer:
-        first, second = Request(observer), Request(observer)
-        with other.transaction():
-            with one.transaction():
-                assert first.send(one) is None
-                awaited = later(waiting.execute, AWAIT)
-                wait_until(lambda: observer.execute(WAITS, (AWAIT,)).fetchone() is not None, "the wait", BOUND_S)
-                assert second.send(other) is None
-            awaited.result(BOUND_S)
-            assert first.is_known(observer) and not second.is_known(observer)
-            with pytest.raises(psycopg.errors.LockNotAvailable, match="may be under way"):
-                waiting.execute(AWAIT)
+def test_it_is_awaited_for_some_time_only_and_others_are_not(target):
+    with target.connect() as changing, target.connect() as waiting:
+        request, other = Request(waiting), Request(waiting)
+        with changing.transaction():
+            assert request.send(changing) is None
+            assert not other.is_known(waiting)
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                request.is_known(waiting)
+            assert request.is_known(changing), "a transaction does not wait for itself"
 
 
 @pytest.mark.timeout(60)
@@ -76,12 +73,7 @@ def test_a_change_that_waits_for_its_standby_is_awaited(running_server: SuiteSer
         request = Request(observer)
         with running_server.without_standby():
             changed = later(request.send, changing)
-            waits = "SELECT FROM pg_stat_activity WHERE pid = %s AND wait_event = 'SyncRep'"
-            pid = changing.info.backend_pid
-            wait_until(lambda: observer.execute(waits, (pid,)).fetchone() is not None, "the commit", BOUND_S)
-            assert not request.is_known(observer)
-            with pytest.raises(psycopg.errors.LockNotAvailable, match="may be under way"):
-                waiting.execute(AWAIT)
-        assert changed.result(BOUND_S) is None
-        waiting.execute(AWAIT)
-        assert request.is_known(observer)
+            await_wait(observer, changing, "SyncRep")
+            found = later(request.is_known, waiting)
+            await_wait(observer, waiting, "transactionid")
+        assert changed.result(BOUND_S) is None and found.result(BOUND_S)

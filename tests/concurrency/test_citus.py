@@ -174,6 +174,16 @@ def test_a_gateways_lookups_wait_for_prepared_parts(citus_cluster):
         run_rust_test(citus_cluster, target, "citus_lookups_wait_for_prepared_parts")
 
 
+@pytest.mark.timeout(600)
+def test_a_gateway_waits_for_answers_that_are_being_recorded(citus_cluster):
+    """On a worker, by a transaction that is prepared (nodes/tests/answers.rs)."""
+    with distributed_target(citus_cluster, "mantle_answers") as target:
+        run_rust_test(citus_cluster, target, "citus_an_answer_that_is_being_recorded_is_awaited")
+        with target.coordinator() as session:
+            keys = session.execute("SELECT pg_get_indexdef('mantle.requests_pkey'::regclass)").fetchone()[0]
+            assert keys.endswith("(ns, principal, request_id, pid)"), "a retry does not know the directory"
+
+
 def test_walks_that_never_agree_are_no_answer(spread):
     """Each walk seems to meet another rename. The caller gets an error that asks for a retry, never an inconsistent
     answer.

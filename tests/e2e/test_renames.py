@@ -281,7 +281,7 @@ def test_a_retry_is_not_refused_while_its_first_attempt_may_commit(stack, bucket
     """Its path has led elsewhere since the first attempt, which nobody sees yet (P19)."""
     rest.mkdir(bucket, "old")
     mkdir = partial(rest.twin().mkdir, bucket, "old/directory", key=str(uuid.uuid4()))
-    awaits = "SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND query LIKE '%await_answers%'"
+    awaits = "SELECT FROM pg_stat_activity WHERE wait_event = 'transactionid' AND query LIKE '%mantle.replay(%'"
     with ThreadPoolExecutor(2) as pool:
         with steps.held_at("written", lambda: pool.submit(mkdir)) as first:
             superuser.execute("UPDATE held.step SET name = ''")

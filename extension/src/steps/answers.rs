@@ -2,7 +2,19 @@
 
 use std::{ffi::CStr, iter::zip};
 
-use crate::postgres::{clock::clock_timestamp, probe::Key, row::values, writer::Writer};
+use pgrx::{pg_sys, prelude::*};
+
+use crate::{
+    citus::shards::map,
+    postgres::{
+        catalog::{find_relation, schema},
+        clock::clock_timestamp,
+        probe::{Key, Table},
+        row::values,
+        uncommitted::await_inserts,
+        writer::Writer,
+    },
+};
 
 const COLUMNS: [&CStr; 9] =
     [c"ns", c"principal", c"request_id", c"request_hash", c"verb", c"pid", c"id", c"version", c"created"];
@@ -19,8 +31,12 @@ pub struct Request {
 impl Request {
     /// The first three columns of a primary key by request.
     pub fn key(&self) -> [Key; 3] {
-        [Key::int8(1, self.ns), Key::int4(2, self.principal), Key::uuid(3, self.id)]
+        key(self.ns, self.principal, self.id)
     }
+}
+
+fn key(ns: i64, principal: i32, request: pgrx::Uuid) -> [Key; 3] {
+    [Key::int8(1, ns), Key::int4(2, principal), Key::uuid(3, request)]
 }
 
 /// Table `requests`, or a shard of it, open for a call. Only within `Spi::connect`.
@@ -43,5 +59,22 @@ impl Answers {
         // Not the start of the transaction.
         let values = values![ns, principal, request, hash, verb, pid, id, version, clock_timestamp()];
         self.requests.insert_if_free(zip(self.columns, values))
+    }
+}
+
+/// Waits, as long as `lock_timeout` permits, until no transaction is recording an answer to a request on this node.
+#[pg_extern(volatile)]
+fn await_recording(ns: i64, principal: i32, request: pgrx::Uuid) {
+    let (map, schema) = (map(), schema());
+    let shards = map.shards.iter().filter(|shard| shard.group == map.group).filter_map(|shard| shard.local.as_deref());
+    let whole = map.shards.is_empty().then_some(&*map.whole);
+    for names in whole.into_iter().chain(shards) {
+        let table = find_relation(&names.requests, schema);
+        // A shard that has just been moved away is gone. The other node is asked, too.
+        // SAFETY: an error leaves through pgrx's guard.
+        unsafe { pg_sys::LockRelationOid(table, pg_sys::AccessShareLock as pg_sys::LOCKMODE) };
+        if let Some(table) = Table::open_locked(table) {
+            await_inserts(&table, &key(ns, principal, request));
+        }
     }
 }

@@ -102,9 +102,7 @@ impl Gateway {
             .optional(copy.algorithm.map(Algorithm::name))
             .optional(copy.precondition.as_sql())
             .finish();
-        if call.client_key
-            && let Some(written) = self.recorded_answer(call, namespace, hash).await?
-        {
+        if let Some(written) = self.earlier_answer(call, namespace, hash).await? {
             return Ok(Copied::recorded(&written));
         }
         let copied = self.copy_new(call, source, destination, copy, hash, accept).await;

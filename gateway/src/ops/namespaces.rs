@@ -88,10 +88,7 @@ impl Gateway {
         }
         let Some(namespace) = self.store.namespace(name).await? else {
             // An earlier attempt may have deleted it, and be answered while this one asks.
-            let earlier = call.client_key && {
-                self.store.await_answers().await?;
-                self.store.replay_namespace(claim).await?.is_some()
-            };
+            let earlier = call.client_key && self.store.replay_namespace(claim).await?.is_some();
             return if earlier { self.index.await_old_removal().await } else { Err(no_namespace(name)) };
         };
         if call.caller.uid != 0 && call.caller.uid != namespace.owner {

@@ -13,9 +13,8 @@ use crate::{
 impl Gateway {
     /// Answers a request: as an earlier attempt was answered, if the client chose the request id; otherwise by `attempt`.
     ///
-    /// An earlier attempt may be under way, or have committed and wait for its standby: nobody sees its answer yet. When it
-    /// is done, its change may be why this attempt is refused. So before a refusal, its end is awaited, and its
-    /// answer is looked for again.
+    /// An earlier attempt may reach PostgreSQL after the first look. Its change may be why this attempt is refused. So its
+    /// answer is looked for again before a refusal.
     pub(super) async fn answer_once<T>(
         &self,
         call: &Call,
@@ -24,9 +23,7 @@ impl Gateway {
         answer: impl Fn(&Written) -> T,
         attempt: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        if call.client_key
-            && let Some(written) = self.recorded_answer(call, namespace, hash).await?
-        {
+        if let Some(written) = self.earlier_answer(call, namespace, hash).await? {
             return Ok(answer(&written));
         }
         match attempt.await {
@@ -39,14 +36,12 @@ impl Gateway {
         }
     }
 
-    /// What an earlier attempt was answered, after the end of those that are under way. `None` unless the client chose the
-    /// request id.
+    /// What an earlier attempt was answered. `None` unless the client chose the request id.
     pub(super) async fn earlier_answer(&self, call: &Call, namespace: &str, hash: i64) -> Result<Option<Written>> {
-        if !call.client_key {
-            return Ok(None);
+        match call.client_key {
+            true => self.recorded_answer(call, namespace, hash).await,
+            false => Ok(None),
         }
-        self.store.await_answers().await?;
-        self.recorded_answer(call, namespace, hash).await
     }
 
     /// The id that an earlier attempt answered, once the index serves its change. For any request id.

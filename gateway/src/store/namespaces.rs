@@ -14,7 +14,7 @@ use super::{
     database::Param,
     nodes::Nodes,
     rows::{self, Coded, Written},
-    sql,
+    sql::{self, Statement},
 };
 
 /// A namespace (bucket). The native API answers it as JSON.
@@ -157,9 +157,15 @@ impl Store {
         Written::expect(&self.query_one(&sql::DELETE_NAMESPACE, &params).await?)
     }
 
-    /// The recorded answer of a request in a namespace, and the namespace's id; `None` when there is none.
+    /// The recorded answer of a request in a namespace, and the namespace's id; `None` when there is none. Waits for an
+    /// attempt that is recording its answer on any node (P19).
+    ///
+    /// # Errors
+    /// That attempt takes longer than changes may wait for locks; or a node does not answer.
     pub async fn replay(&self, claim: RequestClaim, namespace: &str) -> Result<Option<(NamespaceId, Written)>> {
         let principal = claim.principal as i32;
+        let key: [Param<'_>; 3] = [(&principal, Type::INT4), (&namespace, Type::TEXT), (&claim.request, Type::UUID)];
+        self.await_answer(&sql::AWAIT_ANSWER, &key).await?;
         let params: [Param<'_>; 4] = [
             (&principal, Type::INT4),
             (&namespace, Type::TEXT),
@@ -169,19 +175,17 @@ impl Store {
         recorded(self.query(&sql::REPLAY, &params).await?.first())
     }
 
-    /// Waits until every answer that is being recorded on any node is recorded, or is not going to be.
-    ///
-    /// # Errors
-    /// A transaction takes longer than changes may wait for locks; or a node does not answer.
-    pub async fn await_answers(&self) -> Result<()> {
+    /// Waits on all nodes but the configured one, where the search for the answer waits itself.
+    async fn await_answer(&self, statement: &'static Statement, key: &[Param<'_>]) -> Result<()> {
         let nodes = self.nodes.all().await?;
-        let ends = nodes.iter().map(|node| node.database.query_one(&sql::AWAIT_ANSWERS, &[]));
-        try_join_all(ends).await.map(drop)
+        try_join_all(nodes.iter().skip(1).map(|node| node.database.query(statement, key, false))).await.map(drop)
     }
 
-    /// The recorded answer of a request that created or removed a namespace.
+    /// The recorded answer of a request that created or removed a namespace, as [`Self::replay`].
     pub async fn replay_namespace(&self, claim: RequestClaim) -> Result<Option<Written>> {
         let principal = claim.principal as i32;
+        let key: [Param<'_>; 2] = [(&principal, Type::INT4), (&claim.request, Type::UUID)];
+        self.await_answer(&sql::AWAIT_ANSWER_OF_NAMESPACE, &key).await?;
         let params: [Param<'_>; 3] =
             [(&principal, Type::INT4), (&claim.request, Type::UUID), (&claim.hash, Type::INT8)];
         let rows = self.query(&sql::REPLAY_NAMESPACE, &params).await?;

@@ -132,8 +132,12 @@ statements! {
     REPLAY "replay" read
         "SELECT n.ns, r.known AS found, r.code, r.id, r.version \
          FROM mantle.namespace($2) n CROSS JOIN LATERAL mantle.replay($1, n.ns, $3, $4) r";
-    AWAIT_ANSWERS "await_answers" read "SELECT mantle.await_answers()";
-    /// The recorded answer of a request that creates or deletes a namespace (its key has namespace 0).
+    /// Waits for an attempt of a request that is recording its answer on this node.
+    AWAIT_ANSWER "await_answer" read
+        "SELECT mantle.await_answer($1, n.ns, $3) FROM mantle.namespace($2) n";
+    /// The same of a request that creates or deletes a namespace (its key has namespace 0).
+    AWAIT_ANSWER_OF_NAMESPACE "await_answer_of_namespace" read "SELECT mantle.await_answer($1, 0, $2)";
+    /// The recorded answer of such a request.
     REPLAY_NAMESPACE "replay_namespace" read
         "SELECT 0::bigint AS ns, r.known AS found, r.code, r.id FROM mantle.replay($1, 0, $2, $3) r";
     CREATE_NAMESPACE "create_namespace" change

@@ -1,6 +1,7 @@
 //! The store against a Citus cluster: each directory's calls go to the node that has it, even after its shard moved.
 //! `tests/concurrency/test_citus.py` makes the cluster, passes its address and runs these tests.
 
+mod answers;
 mod prepared_parts;
 
 use std::{env, path::PathBuf, sync::Arc, time::Duration};

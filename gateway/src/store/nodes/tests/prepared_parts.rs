@@ -11,11 +11,12 @@ use crate::store::Store;
 /// Names a coordinator that does not exist, so that Citus' recovery leaves the transaction alone.
 const PREPARED: &str = "citus_99_1_1_1";
 
-/// The session of the node that has a partition, and the name of the shard.
-async fn shard_of(nodes: &[Client], pid: i64) -> (usize, String) {
-    let query = "SELECT n.nodeport, 'mantle.meta_' || s.shardid FROM pg_dist_placement s JOIN pg_dist_node n ON n.groupid = s.groupid
-                  WHERE s.shardid = get_shard_id_for_distribution_column('mantle.meta', $1::bigint)";
-    let row = nodes[0].query_one(query, &[&pid]).await.expect("a placement");
+/// The session of the node that has a partition, and the name of a table's shard.
+pub async fn shard_of(nodes: &[Client], pid: i64, table: &str) -> (usize, String) {
+    let query = "SELECT n.nodeport, 'mantle.' || $2::text || '_' || s.shardid
+                   FROM pg_dist_placement s JOIN pg_dist_node n ON n.groupid = s.groupid
+                  WHERE s.shardid = get_shard_id_for_distribution_column(('mantle.' || $2::text)::regclass, $1::bigint)";
+    let row = nodes[0].query_one(query, &[&pid, &table]).await.expect("a placement");
     let mut ports = Vec::new();
     for node in nodes {
         let port: String = node.query_one("SELECT current_setting('port')", &[]).await.expect("a port").get(0);
@@ -27,7 +28,7 @@ async fn shard_of(nodes: &[Client], pid: i64) -> (usize, String) {
 
 /// The source part and the destination part of a rename of directory `id`, each with its node's session.
 async fn parts(nodes: &[Client], from: i64, to: i64, id: i64) -> [(usize, String); 2] {
-    let ((out, old), (into, new)) = (shard_of(nodes, from).await, shard_of(nodes, to).await);
+    let ((out, old), (into, new)) = (shard_of(nodes, from, "meta").await, shard_of(nodes, to, "meta").await);
     assert_ne!(out, into, "a rename between two nodes");
     let moved =
         format!("SELECT row_to_json(m)::text FROM mantle.meta m WHERE pid = {from} AND name = 'd{id}/' AND ts = 0");
@@ -40,7 +41,7 @@ async fn parts(nodes: &[Client], from: i64, to: i64, id: i64) -> [(usize, String
     [(out, format!("DELETE FROM {old} WHERE pid = {from} AND name = 'd{id}/'")), (into, insert)]
 }
 
-async fn run(node: &Client, statement: &str, end: &str) {
+pub async fn run(node: &Client, statement: &str, end: &str) {
     let text = format!("SET citus.enable_manual_changes_to_shards = on; BEGIN; {statement}; {end}");
     node.batch_execute(&text).await.expect(statement);
 }
@@ -71,7 +72,7 @@ async fn citus_lookups_wait_for_prepared_parts() {
     nodes[0].execute(create, &[&name, &ns]).await.expect("a namespace");
     // A parent on the other node than the root, and two directories in the root that move there.
     let mut other = ns + 1;
-    while shard_of(&nodes, other).await.0 == shard_of(&nodes, ns).await.0 {
+    while shard_of(&nodes, other, "meta").await.0 == shard_of(&nodes, ns, "meta").await.0 {
         other += 1;
     }
     for id in [other, ns + 101, ns + 102] {
