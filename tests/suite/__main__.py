@@ -13,6 +13,8 @@
 - e2e: all services together
 - cluster: failovers of the highly available cluster
 
+Of several, concurrency and distributed run beside those from replicas to e2e, and their output comes after them.
+
 Invariant: the last line is `N passed, N failed, N skipped` over all phases. A phase that breaks before it counts is one
 failure. The stack under test lives in .test/ on ports from 7600 on, that of `--also` in .test-also/ from 8300 on, the
 PostgreSQL of the concurrency phase in .concurrency/ on 7902. The stack of `make run` is never touched.
@@ -27,14 +29,15 @@ from stack.failure import Failure
 from stack.stack import Stack
 from tests.support import stack_under_test
 
-from . import locales
-from .also import Beside, beside, may_run_beside, run_on
+from . import also, locales
+from .beside import BESIDE, Beside, Job, beside, run_job
 from .commands import Counts
 from .fuzz import fuzz
 from .one import needs_stack, run_one
 from .phases import NEED_STACK, PHASES, chaos, chaos_proof, clients, conformance, long_property, simulate
 
 DATA_GB = 3.0
+HAVE_SERVERS = ("concurrency", "distributed")
 
 
 def whether_citus() -> str:
@@ -63,6 +66,15 @@ def run_phase(name: str, stack: Stack) -> Counts:
         return Counts(failed=1, failures=[f"{name}: {failure}"])
 
 
+def apart(names: list[str]) -> tuple[list[str], list[Job]]:
+    """The phases of this process, and those that run beside them because they have servers of their own."""
+    own = [name for name in names if name in HAVE_SERVERS]
+    if not own or not any(name in BESIDE for name in names):
+        return names, []
+    # Its stack is never started; it must not be this process', which it would stop.
+    return [name for name in names if name not in own], [Job(own, {"MANTLE_TEST_FOLDER": ".test-beside"})]
+
+
 def run_phases(names: list[str], stack: Stack, others: Beside) -> Counts:
     total = Counts()
     table = []
@@ -80,7 +92,9 @@ def run_phases(names: list[str], stack: Stack, others: Beside) -> Counts:
         counts = run_phase(name, stack)
         total += counts
         table.append(f"  {name:<12}{time.monotonic() - began:6.0f} s  {counts}")
-    total += others.counts()
+    for outcome in others.outcomes():
+        total += outcome.counts
+        table += outcome.table
     print("\n" + "\n".join(table))
     for failure in total.failures:
         print(f"  failed: {failure}")
@@ -130,13 +144,15 @@ def run_given(given: argparse.Namespace, stack: Stack) -> Counts:
         if needs_stack(given.one):
             start(stack)
         return run_one(given.one, stack)
-    with beside(filter(may_run_beside, given.also)) as others:
-        total = run_phases(given.only or list(PHASES), stack, others)
-    alone = [server for server in given.also if not may_run_beside(server)]
+    names, jobs = apart(given.only or list(PHASES))
+    versions = [also.job(version) for version in given.also]
+    with beside([*jobs, *filter(also.may_run_beside, versions)]) as others:
+        total = run_phases(names, stack, others)
+    alone = [version for version in versions if not also.may_run_beside(version)]
     if alone:
         stack.stop()
-    for server in alone:
-        total += run_on(server)[0]
+    for version in alone:
+        total += run_job(version).counts
     return total
 
 
