@@ -1,5 +1,5 @@
-//! copy_object: makes an object that uses the bytes of another one. No byte is copied: both rows name the same bytes,
-//! and only the sweeper removes them, once no row names them (P52).
+//! copy_object: makes an object that shares the bytes of another one. Both rows name the same bytes, which are removed
+//! once no row names them (P52). Only bytes inside PostgreSQL are copied (P62).
 
 use mantle_types::{EntryId, Error, ErrorCode, Result, name::Path};
 use serde_json::Value;

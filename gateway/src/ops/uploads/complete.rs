@@ -1,5 +1,5 @@
 //! CompleteMultipartUpload (P53): seal the upload, put the object, finish the upload. Each step may be repeated, and after
-//! a crash between two of them anyone can find out how far the attempt came.
+//! a crash between two steps any gateway can find out how far the attempt came.
 
 use mantle_types::{Error, ErrorCode, PartitionId, Permission, Result, name::Path};
 
