@@ -1,4 +1,4 @@
-//! How full a volume is, and from where on something has to be done.
+//! How full a volume is, and when it needs more segments or attention.
 
 /// What is where in a volume, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct Usage {
     pub waiting: u64,
 }
 
-/// From which share of the leased segments on something is to be done, in percent.
+/// The used shares of the leased segments at which something has to be done, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watermarks {
     /// Lease another segment, or let the volume grow by a step: puts that find much room write one after the other.
