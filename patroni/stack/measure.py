@@ -86,7 +86,7 @@ def _running(stack: Stack, need_gb: float, what: str) -> Iterator[None]:
 def _stack(
     port_base: int | None, need_gb: float, what: str, settings: dict[str, str] | None = None
 ) -> Iterator[tuple[Stack, dict[str, str]]]:
-    """A new, running stack, and its variables; builds the measuring program. `settings`: more settings of PostgreSQL."""
+    """A new, running stack, and its variables; builds the program. `settings`: more settings of PostgreSQL."""
     _build()
     stack = Stack(FOLDER, port_base or PORT_BASE, postgresql_settings=settings)
     with _running(stack, need_gb, what):
