@@ -45,7 +45,7 @@ COMMENT ON INDEX mantle.segments_pkey IS 'The segments of a volume';
 
 --- The epoch of each segment under which this node lets rows name new bytes (P59); a segment without a row: none
 -- Each node has its own rows, also on Citus. It is not dumped: a restored database admits nothing before segments are
--- leased anew. extension/src/steps/segment.rs reads columns 1 and 2 by position.
+-- leased again. extension/src/steps/segment.rs reads columns 1 and 2 by position.
 CREATE TABLE mantle.admitted_segments (
     volume      int NOT NULL,
     segment     int NOT NULL,

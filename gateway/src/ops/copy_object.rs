@@ -253,7 +253,7 @@ impl Gateway {
         Ok(read.map(|checksums| Some(checksums.checksum)))
     }
 
-    /// An error if so many bytes of a source are not read in one call.
+    /// An error if a call does not read this many bytes of a source.
     pub(super) fn check_source_bytes(&self, bytes: u64) -> Result<()> {
         if bytes > self.limits.object_bytes_max {
             let why = "The specified copy source is larger than the maximum allowable size for a copy source.";

@@ -219,7 +219,7 @@ impl Gateway {
                         false => return Err(e),
                     }
                 }
-                // The gateway leases its segments anew when PostgreSQL was promoted or restored, for instance.
+                // The gateway leases its segments again when PostgreSQL was promoted or restored, for instance.
                 Err(e) if e.code() == ErrorCode::StaleSegment && renewals < RENEWALS_MAX => {
                     stored.renew().await?;
                     renewals += 1;

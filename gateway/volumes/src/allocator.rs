@@ -23,7 +23,7 @@ pub(crate) type Written = (Extent, Generation);
 struct Leased {
     segment: Segment,
     epoch: u64,
-    /// Nothing is allocated from it until it is leased anew.
+    /// Nothing is allocated from it until it is leased again.
     is_paused: bool,
 }
 

@@ -48,7 +48,7 @@ impl Extent {
     }
 }
 
-/// How many checksums so many bytes have.
+/// How many checksums this many bytes have.
 pub(crate) fn units_for(length: u32) -> u32 {
     length.div_ceil(UNIT_BYTES as u32)
 }
@@ -58,12 +58,12 @@ pub(crate) fn head_bytes(length: u32) -> usize {
     HEADER_BYTES + SUM_BYTES * units_for(length) as usize
 }
 
-/// How many blocks an extent of so many bytes takes, at most [`EXTENT_BYTES_MAX`].
+/// How many blocks an extent of this many bytes takes, at most [`EXTENT_BYTES_MAX`].
 pub fn blocks_for(geometry: Geometry, length: u32) -> u32 {
     (head_bytes(length) as u32 + length).div_ceil(geometry.block_bytes())
 }
 
-/// The most bytes of data that so many blocks hold.
+/// The most bytes of data that this many blocks hold.
 pub(crate) fn capacity(geometry: Geometry, blocks: u32) -> u32 {
     let bytes = u64::from(blocks) * u64::from(geometry.block_bytes());
     let bytes = bytes.saturating_sub(HEADER_BYTES as u64);

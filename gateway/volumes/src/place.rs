@@ -129,7 +129,7 @@ impl Geometry {
         HEAD_BYTES + self.block_in_volume(segment, block) * u64::from(self.block_bytes)
     }
 
-    /// Size of a volume of so many segments, in bytes; `None` if it is beyond what a file can have.
+    /// Size of a volume of this many segments, in bytes; `None` if no file can be so large.
     pub(crate) fn volume_bytes(self, segments: u32) -> Option<u64> {
         let bytes = u64::from(segments).checked_mul(self.segment_bytes())?.checked_add(HEAD_BYTES)?;
         (bytes <= i64::MAX as u64).then_some(bytes)

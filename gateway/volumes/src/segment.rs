@@ -7,7 +7,7 @@ use crate::place::Run;
 
 /// Bits of a word of the bitmap.
 const WORD_BITS: usize = usize::BITS as usize;
-/// After the first run that is long enough, so many more blocks are searched for one that fits better.
+/// How many blocks after the first run that is long enough are searched for one that fits better.
 const WINDOW_BLOCKS: usize = 16 << 10;
 
 /// The blocks of a segment.

@@ -11,9 +11,9 @@ pub struct Space {
     pub used: u64,
     /// Blocks that are freed, and not reusable yet.
     pub waiting: u64,
-    /// Blocks of writes whose outcome nobody will learn before their segment is leased anew.
+    /// Blocks of writes whose outcome nobody will learn before their segment is leased again.
     pub in_doubt: u64,
-    /// Free blocks from which nothing is allocated now: their segments are about to be leased anew.
+    /// Free blocks from which nothing is allocated now: their segments are about to be leased again.
     pub paused: u64,
 }
 

@@ -253,7 +253,7 @@ impl Gateway {
             checksum: &object.checksum.value,
         };
         match self.store.seal_upload(upload.attempt, &sealing).await {
-            // If that takes long, whoever does it may have died.
+            // If that takes long, the gateway that does it may have died.
             Err(e) if e.code() == ErrorCode::UploadBusy => {
                 restarts.again().await?;
                 if restarts.0 > BUSY_RESTARTS && upload.state == UploadState::Sealed {

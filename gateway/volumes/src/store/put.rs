@@ -224,7 +224,7 @@ impl Writer {
         Ok(())
     }
 
-    /// So many bytes of what is gathered.
+    /// Takes this many bytes of what is gathered.
     fn take(&mut self, bytes: u64) -> Vec<Bytes> {
         let (mut taken, mut rest) = (Vec::new(), bytes);
         while rest > 0 {
