@@ -80,12 +80,12 @@ const DELTA_RECORDS_MEANING: &CStr =
     c"How a change is added to the counts of its directory: in place if the record is free, \
     else by a delta record (auto); always by a delta record (always); in place, after waiting (never).";
 const DELTA_RECORDS_DETAIL: &CStr =
-    c"always and never are for comparisons. On Citus the setting counts on the directory's node.";
+    c"always and never are for comparisons. On Citus the setting of the directory's node applies.";
 
 const INTEGERS: &[Integer] = &[
     Integer {
         name: c"mantle.certificate_days_min",
-        meaning: c"Days before the end of a certificate of ssl_cert_file or ssl_ca_file from which on mantle.server_problems() names it.",
+        meaning: c"mantle.server_problems() names a certificate of ssl_cert_file or ssl_ca_file this many days before its end.",
         detail: c"",
         setting: &CERTIFICATE_DAYS_MIN,
         min: 0,
@@ -109,7 +109,7 @@ const INTEGERS: &[Integer] = &[
     },
     Integer {
         name: c"mantle.connections_max_percent",
-        meaning: c"Share of the connections in use from which on mantle.server_problems() names it: of all that are not reserved, \
+        meaning: c"mantle.server_problems() reports when this share of the connections is in use: of all that are not reserved, \
             and of the CONNECTION LIMIT of each role and database.",
         detail: c"",
         setting: &CONNECTIONS_MAX_PERCENT,
@@ -118,9 +118,9 @@ const INTEGERS: &[Integer] = &[
     },
     Integer {
         name: c"mantle.epoch_lease_ms",
-        meaning: c"How long a gateway looks up paths under what it read of an index group. Longer than a failover.",
-        detail: c"A gateway reads anew every second. A new index group, and each step of a namespace's move, waits this time out. \
-            After lowering it, wait the old time before either.",
+        meaning: c"How long a gateway relies on what it read about an index group. Must be longer than a failover.",
+        detail: c"A gateway reads it again every second. A new index group, and each step of a namespace's move, waits for this \
+            time. After you lower the setting, wait for the old time before you begin either.",
         setting: &EPOCH_LEASE_MS,
         min: 2_000,
         max: 600_000,
@@ -135,7 +135,7 @@ const INTEGERS: &[Integer] = &[
     },
     Integer {
         name: c"mantle.prune_grace_ms",
-        meaning: c"How long an implicit directory stays after its last entry went.",
+        meaning: c"How long an implicit directory stays after it has lost its last entry.",
         detail: c"",
         setting: &PRUNE_GRACE_MS,
         min: 0,
@@ -151,8 +151,8 @@ const INTEGERS: &[Integer] = &[
     },
     Integer {
         name: c"mantle.request_rows_max",
-        meaning: c"Most answers to request ids that a node keeps, by its statistics; 0: any number.",
-        detail: c"Beyond it the oldest are purged, but none of the last minute.",
+        meaning: c"Most answers to request ids that a node keeps, counted by PostgreSQL's statistics; 0: any number.",
+        detail: c"If there are more, the worker purges the oldest, but none of the last minute.",
         setting: &REQUEST_ROWS_MAX,
         min: 0,
         max: i32::MAX,
@@ -168,7 +168,7 @@ const INTEGERS: &[Integer] = &[
     },
     Integer {
         name: c"mantle.tombstone_retention_s",
-        meaning: c"How long tombstones and rename attempts are kept. Longer than any request may take.",
+        meaning: c"How long tombstones and rename attempts are kept. Must be longer than any request takes.",
         detail: c"",
         setting: &TOMBSTONE_RETENTION_S,
         min: TOMBSTONE_RETENTION_MIN_S as i32,
@@ -177,7 +177,7 @@ const INTEGERS: &[Integer] = &[
     Integer {
         name: c"mantle.transaction_age_max_s",
         meaning: c"Age at which mantle.server_problems() names an open transaction, of any database.",
-        detail: c"Longer than the statement_timeout of analysts.",
+        detail: c"Should be longer than the statement_timeout of analysts.",
         setting: &TRANSACTION_AGE_MAX_S,
         min: 1,
         max: 31_536_000,

@@ -1,5 +1,5 @@
 //! The gateway's configuration file (TOML). Unknown keys are refused and relations between values are checked, so a
-//! file that `--check-config` accepts also starts. A name ends in its unit: milliseconds or bytes.
+//! file that `--check-config` accepts also starts. A name contains its unit: milliseconds, seconds or bytes.
 
 mod volumes;
 
@@ -46,7 +46,7 @@ pub struct Config {
     /// a proxy that ends TLS on a network of its own.
     #[serde(default)]
     pub plain_http: bool,
-    /// A folder for the objects' bytes, one file an object. Gateways that use it have to see the same folder.
+    /// A folder for the objects' bytes, one file an object. All gateways that use files need the same folder.
     #[serde(default)]
     pub data_dir: Option<PathBuf>,
     /// Buckets of other object stores for the objects' bytes, by names of lower-case letters, digits and hyphens. The rows of
@@ -107,7 +107,7 @@ pub struct Bucket {
     /// A TOML file of further options, which are secret, such as `aws_secret_access_key`; mode 0600.
     #[serde(default)]
     pub secrets_file: Option<PathBuf>,
-    /// Certificates of authorities (PEM) that the bucket's certificate is checked by, in place of the system's.
+    /// Certificates of the authorities (PEM) that may sign the bucket's certificate, instead of the system's.
     #[serde(default)]
     pub ca_file: Option<PathBuf>,
 }
@@ -177,9 +177,9 @@ pub struct Limits {
     pub rename_lock_ms: u32,
     /// How long a call waits for a pooled connection.
     pub connection_wait_ms: u64,
-    /// How long a request waits for PostgreSQL and the index, without the time in which bytes are sent, stored or read. Then it
-    /// is answered 503: `database_unavailable` if no change was sent for it, otherwise `unknown_outcome`. A change that was
-    /// sent goes on. More than `connection_wait_ms` and `await_timeout_ms`.
+    /// How long a request waits for PostgreSQL and the index. The time in which bytes are sent, stored or read does not count.
+    /// Then the answer is 503: `database_unavailable` if no change was sent for the request, otherwise `unknown_outcome`. A
+    /// change that was sent goes on. Must be more than `connection_wait_ms` and `await_timeout_ms`.
     pub answer_wait_ms: u64,
     /// Ids taken from PostgreSQL at a time.
     pub id_block: u32,
@@ -187,20 +187,20 @@ pub struct Limits {
     pub connections_max: usize,
     /// How long the head of a request may take to arrive, and a connection may be idle.
     pub head_timeout_ms: u64,
-    /// How long a request's body may bring no byte.
+    /// How long a request's body may pause.
     pub body_idle_ms: u64,
     /// How long a shutdown waits for requests under way.
     pub shutdown_ms: u64,
-    /// Bytes without metadata are removed once they are this old; longer than any upload takes.
+    /// Age at which the sweeper removes bytes without metadata. Must be longer than any upload takes.
     pub orphan_grace_ms: u64,
     /// Interval of the search for bytes without metadata.
     pub sweep_interval_ms: u64,
-    /// How long after the end of a multipart object its bytes stay, for those who are reading them.
+    /// How long the bytes of an object in parts stay after its end, for clients that are reading them.
     pub read_grace_ms: u64,
-    /// Age at which a multipart upload is ended that was neither completed nor aborted; 0: never.
+    /// Age at which a multipart upload ends if it was neither completed nor aborted; 0: never.
     pub upload_lifetime_s: u64,
-    /// Objects of at most so many bytes are kept inside PostgreSQL, in the transaction of their row; 0: none. At most 16,384. Not
-    /// before every gateway is of a version that has this setting.
+    /// Objects of at most this many bytes are kept inside PostgreSQL, written in the transaction of their row; 0: none. At most
+    /// 16,384. Set it only when every gateway has a version that knows it.
     pub inline_bytes_max: usize,
 }
 

@@ -6,15 +6,19 @@ use mantle_telemetry::metrics::{Metric, counter, gauge, histogram};
 /// Those of every gateway.
 pub const METRICS: &[Metric] = &[
     counter("mantle_gateway_requests_total", "verb, code", "Requests answered, by HTTP status."),
-    histogram("mantle_gateway_request_seconds", "verb", "Time from a request's head to its answer's."),
-    histogram("mantle_gateway_index_seconds", "call", "Time of a call of the IndexNode."),
-    histogram("mantle_gateway_sql_seconds", "statement", "Time of a statement, the wait for a connection apart."),
+    histogram(
+        "mantle_gateway_request_seconds",
+        "verb",
+        "Time from the end of a request's head to the head of the answer.",
+    ),
+    histogram("mantle_gateway_index_seconds", "call", "Time of a call to an IndexNode."),
+    histogram("mantle_gateway_sql_seconds", "statement", "Time of a statement, without the wait for a connection."),
     counter(
         "mantle_gateway_sql_retries_total",
         "statement",
-        "Calls that were sent again, singly, after their batch failed.",
+        "Calls that were sent again one by one, because their batch failed.",
     ),
-    histogram("mantle_gateway_batch_elements", "statement", "Calls that went together in one statement."),
+    histogram("mantle_gateway_batch_elements", "statement", "Calls that shared a statement."),
     gauge("mantle_gateway_batch_waiting", "statement", "Calls that wait for a statement to be sent."),
     counter(
         "mantle_gateway_questions_shared_total",
@@ -34,18 +38,18 @@ pub const METRICS: &[Metric] = &[
     counter(
         "mantle_gateway_final_misses_total",
         "",
-        "Paths that do not exist, as the index said without PostgreSQL (P58).",
+        "Paths that do not exist, by the index alone, without PostgreSQL (P58).",
     ),
     counter(
         "mantle_gateway_bytes_missing_total",
         "",
         "Reads of an object whose bytes are not there, answered with 500; the log names the object.",
     ),
-    counter("mantle_gateway_departed_total", "", "Requests whose client went away before the answer."),
+    counter("mantle_gateway_departed_total", "", "Requests whose client disconnected before the answer."),
     counter(
         "mantle_gateway_orphans_removed_total",
         "",
-        "Files, and keys of buckets, that no object named, removed by the sweeper.",
+        "Files, keys of buckets and uploads that the sweeper removed because no object named them.",
     ),
     gauge(
         "mantle_gateway_stream_forgers",
@@ -60,13 +64,13 @@ pub const METRICS: &[Metric] = &[
     gauge(
         "mantle_gateway_server_problems",
         "source",
-        "Problems of a PostgreSQL server: what holds it up, what is used up and what expires (`mantle.server_problems()`).",
+        "Problems of a PostgreSQL server: what blocks it, what runs out and what expires (`mantle.server_problems()`).",
     ),
     gauge(
         "mantle_gateway_server_problem",
         "source, problem, culprit",
-        "1 for each of them, by its kind and its culprit (a process id, a prepared transaction, a slot, a limit); the series ends \
-         with it.",
+        "1 for each such problem, by its kind and its culprit (a process id, a prepared transaction, a slot, a \
+         limit); the series ends with the problem. Kind `none`: 1 while there is no problem.",
     ),
 ];
 
@@ -75,30 +79,32 @@ pub const OF_VOLUMES: &[Metric] = &[
     counter(
         "mantle_gateway_bytes_corrupt_total",
         "",
-        "Reads of an object whose bytes in a volume are damaged, answered with 500 or ended short; the log names the object.",
+        "Reads of an object whose bytes in a volume are damaged, answered with 500 or ended short; the log names the \
+         object.",
     ),
     gauge(
         "mantle_gateway_volume_bytes",
         "of",
-        "Bytes of this gateway's volume: its segments (`volume`); those that are leased; of these `used`, and of the used ones \
-         `waiting` (freed, and not reusable yet) and `in_doubt` (of puts whose outcome nobody learned).",
+        "Bytes of this gateway's volume: all segments (`volume`), `leased` segments, `used` blocks in these. Of the \
+         used: `waiting` (freed, but not reusable yet) and `in_doubt` (of puts whose outcome nobody learned).",
     ),
     gauge("mantle_gateway_volume_mounted", "", "1 while this gateway's volume is mounted."),
     gauge(
         "mantle_gateway_volume_read_only",
         "",
-        "1 once a flush of the volume has failed: nothing is put until a restart.",
+        "1 after a flush of the volume has failed: the volume takes no puts until the gateway restarts.",
     ),
-    gauge("mantle_gateway_volume_can_grow", "", "0 while the volume needs more room and gets none."),
+    gauge("mantle_gateway_volume_can_grow", "", "0 while the volume needs more space and cannot get it."),
     counter(
         "mantle_gateway_frees_refused_total",
         "",
-        "Deleted extents whose blocks were not in use, or another object's. Not 0: an error of this service.",
+        "Deleted extents whose blocks were not in use, or belonged to another object. Not 0: a bug in Mantle.",
     ),
     counter(
         "mantle_gateway_segments_refused_total",
         "",
-        "Segments that were not taken into use, because rows name the same blocks twice. Not 0: an error of this service.",
+        "Segments that were not taken into use, because rows name the same blocks twice, or name bytes that cannot \
+         be there. Not 0: a bug in Mantle.",
     ),
 ];
 

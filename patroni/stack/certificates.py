@@ -76,7 +76,7 @@ def _openssl(
     days: int = DAYS,
     environment: dict[str, str] | None = None,
 ) -> None:
-    """Writes beside and renames: processes read the files while they run."""
+    """Runs openssl. New files get their names by a rename, because processes read them while they run."""
     new = {suffix: path(layout, f"{name}.{suffix}.new") for suffix in ("key", "crt")}
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc"]
     command += ["-days", str(days), "-subj", subject, "-keyout", str(new["key"]), "-out", str(new["crt"]), *signer]

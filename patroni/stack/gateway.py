@@ -9,7 +9,7 @@ from .layout import LOOPBACK, PROBES_OFFSET, REGION, Host, Layout
 from .service import LOGGING, Service
 
 OWNER_UID = 1000
-# A volume begins with so many segments, and grows by as many: 128 MiB. Machines for development are small.
+# A volume begins with this many segments and grows by as many: 128 MiB, since machines for development are small.
 SEGMENT_BYTES = 64 << 20
 GROWTH_SEGMENTS = 2
 THREADS = max(1, (os.cpu_count() or 1) // 2)  # all services share the machine's processors

@@ -71,7 +71,7 @@ def _listing(folder: Path, part: str) -> list[str | Path]:
 
 @contextmanager
 def _running(stack: Stack, need_gb: float, what: str) -> Iterator[None]:
-    """A new stack while it runs."""
+    """A new stack, which runs while the block does."""
     load.check_disk(stack.given_folder, need_gb, what)
     stack.remove()
     try:
@@ -86,7 +86,7 @@ def _running(stack: Stack, need_gb: float, what: str) -> Iterator[None]:
 def _stack(
     port_base: int | None, need_gb: float, what: str, settings: dict[str, str] | None = None
 ) -> Iterator[tuple[Stack, dict[str, str]]]:
-    """A new, running stack, and its variables; the measuring program is built. `settings`: more ones of PostgreSQL."""
+    """A new, running stack, and its variables; builds the program. `settings`: more settings of PostgreSQL."""
     _build()
     stack = Stack(FOLDER, port_base or PORT_BASE, postgresql_settings=settings)
     with _running(stack, need_gb, what):

@@ -70,7 +70,7 @@ def chosen() -> str:
 
 @contextmanager
 def on(name: str) -> Iterator[None]:
-    """The launcher's code works for this server while the block runs."""
+    """Makes this server the chosen one while the block runs."""
     before = os.environ.get("MANTLE_PG", "")
     os.environ["MANTLE_PG"] = name
     try:

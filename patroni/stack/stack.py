@@ -23,7 +23,7 @@ from .terminal import step
 
 
 class Stack(Deployment):
-    """One stack, given by its directory and its first port. `postgresql_settings`: more ones than a stack has.
+    """One stack, given by its directory and its first port. `postgresql_settings`: settings beyond the usual ones.
     `volume`: its gateway puts the bytes of new objects into a volume, and goes on reading those in files.
     """
 

@@ -1,4 +1,4 @@
-"""A stack that speaks TLS on every connection, for the bench: what it costs more than a plain one is what TLS costs.
+"""A stack that speaks TLS on every connection, for the bench: it costs more than a plain one by the cost of TLS.
 
 Invariant: the settings are those of a cluster's services. Every client verifies its server, IndexNodes and gateways
 show each other certificates, and no server answers without TLS.

@@ -109,7 +109,7 @@ BEGIN
       FROM pg_prepared_xacts x HAVING v_prepared > 0 AND count(*) >= v_prepared;
 END $$;
 
---- Certificates of this server that expire within so many days, or that were replaced and are not loaded
+--- Certificates of this server that expire within this many days, or that were replaced and are not loaded
 CREATE FUNCTION mantle.certificate_problems(p_days int) RETURNS TABLE (problem text, culprit text, detail text)
 LANGUAGE plpgsql VOLATILE {as_caller} AS $$
 BEGIN

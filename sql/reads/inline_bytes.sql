@@ -1,5 +1,5 @@
 --- gateway: Bytes inside PostgreSQL that an object of a directory names; no row if they are not there (any more)
--- mantle.stat_local returns them with the entry; this is for what it leaves.
+-- mantle.stat_local can return them with the entry; this function is for entries that were read without them.
 CREATE FUNCTION mantle.inline_bytes(p_pid bigint, p_locator text) RETURNS SETOF bytea
 LANGUAGE plpgsql STABLE {as_owner} AS $$
 DECLARE v_id bigint := mantle.inline_id(p_locator);

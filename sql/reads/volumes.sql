@@ -1,4 +1,4 @@
---- gateway: What is known of a volume; no row: it is not registered
+--- gateway: A volume and its last mount; no row: it is not registered
 CREATE FUNCTION mantle.volume(p_volume int)
 RETURNS TABLE (
     volume int, name text, block_bytes int, segment_blocks bigint, segments int, mount_epoch bigint, mounted_by text,

@@ -22,8 +22,8 @@ BEGIN
     ON CONFLICT DO NOTHING;
 END $$;
 
---- Frees the bytes of those locators that are in volumes, and answers the others, whose bytes the caller removes
--- `p_kept`: locators that replace them. Bytes of the same writes stay.
+--- Frees the bytes of those locators that are in volumes, and returns the other locators, whose bytes the caller removes
+-- `p_kept`: locators that replace them. Bytes of the same write stay.
 CREATE FUNCTION mantle.freed_or_left(p_locators text[], p_kept text[]) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE v_left text[] := ARRAY(SELECT u.locator FROM unnest(p_locators) AS u(locator) WHERE NOT u.locator {in_volume});
 BEGIN

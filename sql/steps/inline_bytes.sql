@@ -1,5 +1,5 @@
--- Bytes inside PostgreSQL (P62). Whoever writes, replaces, moves or removes a row with such a locator does the same to its bytes,
--- in the same transaction and on the same node, under the latch of the object's name.
+-- Bytes inside PostgreSQL (P62). A verb that writes, replaces, moves or removes a row with such a locator does the same to its
+-- bytes, in the same transaction and on the same node, under the latch of the object's name.
 
 --- The number in the locator of bytes inside PostgreSQL; NULL for any other locator
 CREATE FUNCTION mantle.inline_id(p_locator text) RETURNS bigint
@@ -15,15 +15,15 @@ BEGIN
     END IF;
 END $$;
 
---- Removes bytes that rows of a directory no longer name; passes over other locators
+--- Removes bytes that rows of a directory no longer name; skips other locators
 CREATE FUNCTION mantle.drop_inline(p_pid bigint, p_locators text[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE v_ids bigint[] := ARRAY(SELECT mantle.inline_id(u.locator) FROM unnest(p_locators) AS u(locator));
 BEGIN
     DELETE FROM mantle.inline i WHERE i.pid = p_pid AND i.id = ANY (v_ids);
 END $$;
 
---- Bytes of an object whose place is latched, as a part of a change that spans directories; NULL if they are not there
--- p_takes: they are about to be written elsewhere.
+--- Reads the bytes of an object whose place is latched, for a change that spans directories; NULL if they are not there
+-- p_takes: also removes them, because the caller writes them elsewhere.
 CREATE FUNCTION mantle.inline_delegated(p_pid bigint, p_locator text, p_takes boolean) RETURNS bytea
 LANGUAGE plpgsql VOLATILE {delegated} AS $$
 DECLARE

@@ -1,10 +1,10 @@
---- {wrong_node} on a Citus node that is not the coordinator: only the coordinator's rows of volumes and segments count
+--- {wrong_node} on a Citus node that is not the coordinator: only the coordinator has rows of volumes and segments
 CREATE FUNCTION mantle.volumes_fault() RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN coalesce(mantle.mutation_fault_code(), CASE WHEN mantle.delta_ts_base() <> 0 THEN '{wrong_node}' END);
 END $$;
 
---- A volume, locked; an error if it is not mounted under this epoch, in the present history of this node
+--- Locks a volume and returns it; an error if it is not mounted under this epoch, in the present history of this node
 -- `p_exclusive`: no other call for the volume runs meanwhile.
 CREATE FUNCTION mantle.mounted(p_volume int, p_mount_epoch bigint, p_exclusive boolean) RETURNS mantle.volumes
 LANGUAGE plpgsql VOLATILE AS $$

@@ -10,7 +10,7 @@ CREATE TABLE mantle.extents (
     locator  text COLLATE "C" NOT NULL,
     start    bigint NOT NULL,
     length   bigint NOT NULL,
-    --- Other objects may use the same bytes, so only the sweeper removes them
+    --- Other objects may use the same bytes, so no delete removes them (P52)
     copied   boolean NOT NULL,
     --- First byte within the object; NULL while the part is not chosen
     position bigint,

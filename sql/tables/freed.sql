@@ -1,7 +1,7 @@
 --- Bytes in volumes that no row names any more, until the gateway that has their segment takes them (P60)
--- The transaction that removes the last row writes it. Each node has its own rows, also on Citus: durability is known
--- for each node, and a row's transaction number means nothing on another node. The table is not dumped: the other
--- tables show which blocks are free (P61).
+-- The transaction that removes the last row which names the bytes writes a row here. Each node has its own rows, also on
+-- Citus: durability is known for each node, and a transaction number means nothing on another node. The table is not
+-- dumped: the other tables show which blocks are free (P61).
 CREATE TABLE mantle.freed (
     locator text COLLATE "C" PRIMARY KEY,
     volume  int NOT NULL,
@@ -12,4 +12,4 @@ CREATE TABLE mantle.freed (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 --- Finds what was freed first in a volume
 CREATE INDEX freed_volume ON mantle.freed (volume, freed);
-COMMENT ON INDEX mantle.freed_pkey IS 'Each locator once; and those of a segment, which begin alike';
+COMMENT ON INDEX mantle.freed_pkey IS 'Each locator once; finds those of a segment, which begin alike';

@@ -11,8 +11,8 @@ BEGIN
 END $$;
 
 --- Admits epochs of segments on the node of p_at, which from then on refuses all other epochs
--- It waits for every change that names bytes of the segments, in progress or prepared: each holds the latch shared. An epoch
--- that was admitted in another history of the node is not admitted again (P61).
+-- It waits for every change in progress, or prepared, that names bytes of the segments, because each holds the latch shared.
+-- An epoch that was admitted in another history of the node is not admitted again (P61).
 CREATE FUNCTION mantle.admit_segments_delegated(
     p_at bigint, p_volume int, p_mount_epoch bigint, p_segments int[], p_epochs bigint[]) RETURNS void
 LANGUAGE plpgsql VOLATILE {delegated} AS $$

@@ -1,17 +1,17 @@
--- Leases of segments. A lease belongs to a mount of the volume; another mount is recorded only after the process of the
--- first one has released the volume's lock. A lease ends when it is released or taken over, or when the coordinator's
--- history in which it was given ends. A node lets a row name bytes of the segment only after it has admitted the
+-- Leases of segments. A lease belongs to a mount of the volume. Another mount is recorded only after the process of the
+-- first one has released the volume's lock. A lease ends when it is released or taken over, or when the history of the
+-- coordinator in which it was given ends. A node lets a row name bytes of the segment only after it has admitted the
 -- lease's epoch (sql/verbs/admit_segments.sql).
 
---- The lowest epoch of a lease that is given now: each timeline has 2^20 of its own, so none is given again after a
---- restore
+--- The lowest epoch of a lease that is given now. Each timeline has 2^20 epochs of its own, so none is given again after
+--- a restore
 CREATE FUNCTION mantle.least_segment_epoch() RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN split_part(mantle.lineage(), '/', 2)::bigint << 20;
 END $$;
 
---- gateway: Leases free segments of a volume, up to a number, first those that were never used. `was_used`: rows may
---- name bytes there, so read their locators (mantle.segment_locators) before you write
+--- gateway: Leases up to p_count free segments of a volume, first those that were never used. `was_used`: rows may name
+--- bytes there, so read their locators (mantle.segment_locators) before you write
 -- With p_unused_only it leases only segments that were never used. It leases none if the volume is not active.
 CREATE FUNCTION mantle.lease_segments(p_volume int, p_mount_epoch bigint, p_count int, p_unused_only boolean)
 RETURNS TABLE (segment int, epoch bigint, was_used boolean)
@@ -47,7 +47,7 @@ BEGIN
     RETURNING s.segment, s.epoch, true;
 END $$;
 
---- gateway: Takes segments over from their present gateways, under new epochs; with NULL all that are leased
+--- gateway: Takes segments over from the gateways that have them, under new epochs; with NULL all leased segments
 -- Rows may name bytes there, so read their locators (mantle.segment_locators) before you write.
 CREATE FUNCTION mantle.take_over_segments(p_volume int, p_mount_epoch bigint, p_segments int[])
 RETURNS TABLE (segment int, epoch bigint) LANGUAGE plpgsql VOLATILE {as_change} AS $$

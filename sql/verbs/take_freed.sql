@@ -1,5 +1,5 @@
---- gateway: Takes what was freed on the node of p_at in segments that a mount has. It returns each locator once, after
---- the removal of its row is durable on every server that may be promoted, and at least p_delay_ms old
+--- gateway: Takes freed rows of the node of p_at in segments that a mount has. It returns each locator once, when the
+--- delete is durable on every server that may be promoted, and at least p_delay_ms old
 -- `p_horizon` is the horizon that the last call for this node returned, NULL in the first call. It has a history, a
 -- transaction number below which every transaction had ended then, and a WAL position after all their commits. (A
 -- mutation's commit is flushed before others see it, so the position of the last flush is such a position.) Once every

@@ -25,12 +25,13 @@ PORT_BASE = 8400
 REGION = "eu-central-1"
 HEAD = """# Clients
 
-Written by `make clients` ({date}). Each client was installed from a package registry into an environment of its own,
-and got endpoint, region (`{region}`), keys and, where it needs that, path style; nothing else was set. (In the region
-`us-east-1`, and only there, botocore still presigns URLs by version 2 of the signature, which is refused: give the
-gateway another region, or set `signature_version = s3v4`.) What it did was checked through boto3 beside it. `–`: the
-client has no such command, or the run does not use it. *Its own work* is that of libraries which write tables or
-repositories: the programs are in `tests/clients/programs/`.
+Written by `make clients` ({date}). Each client was installed from a package registry into an environment of its own.
+It got endpoint, region (`{region}`), keys and, if it needs that, path style; nothing else was set. boto3 checked what
+the client did. `–`: the client has no such command, or the run does not use it. *Its own work*: the client is a
+library or program that writes tables or repositories; `tests/clients/programs/` has the programs that ran.
+
+In the region `us-east-1`, and only there, botocore still presigns URLs by version 2 of the signature, which a gateway
+refuses. Give the gateway another region, or set `signature_version = s3v4`.
 
 """
 

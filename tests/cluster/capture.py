@@ -1,4 +1,4 @@
-"""Writes every frame that a network namespace's interfaces see to a file, until it is ended: `capture.py FILE`.
+"""Writes every frame that the interfaces of a network namespace see to a file, until it is stopped: `capture.py FILE`.
 
 It runs in the namespace of the cluster's switch, and says `ready` on standard output when it has begun.
 """

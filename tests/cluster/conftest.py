@@ -30,7 +30,7 @@ ERRORS_QUOTED = 10
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A failover takes longer than the common limit. A signal fails the test alone, so that the cluster is stopped."""
+    """Sets a longer time limit, since failovers take long. Its signal fails one test, and the cluster is stopped."""
     for item in items:
         if item.path.is_relative_to(FOLDER_OF_TESTS):
             item.add_marker(pytest.mark.timeout(TIMEOUT_S, method="signal"))

@@ -31,7 +31,7 @@ def alarms(cluster: Cluster) -> str:
 
 
 def fill(cluster: Cluster) -> None:
-    """One key, overwritten until etcd's alarm: its old revisions fill the file."""
+    """Overwrites one key until etcd raises its alarm: the old revisions fill the file."""
     value = "x" * CHUNK_BYTES
     for _ in range(2 * QUOTA_BYTES // CHUNK_BYTES):
         if "database space exceeded" in etcdctl(cluster, "put", FILLER, text=value).stderr:

@@ -63,13 +63,13 @@ def make_leader(cluster: Cluster, name: str) -> None:
 
 
 def leaders(cluster: Cluster) -> set[int]:
-    """Who leads, by each member's word."""
+    """The leader that each member names."""
     statuses = json.loads(etcdctl(cluster, "endpoint", "status", "-w", "json").stdout)
     return {status["Status"]["leader"] for status in statuses}
 
 
 def test_a_lost_etcd_member_is_replaced(cluster: Cluster) -> None:
-    """It led: what the others still send to it has no answer."""
+    """The lost member was the leader, so calls of the others to it get no answer."""
     member = cluster.etcd[-1]
     make_leader(cluster, member.name)
     member.process.kill()

@@ -1,8 +1,8 @@
-"""The exercises of an administrator, under load: causes each fault, types what docs/runbooks.md says, and nothing else.
-Where a page is not enough, the exercise fails. `make exercises` plays them all and writes docs/exercises.md.
+"""The exercises of an administrator, under load. Each causes a fault, and types the commands of docs/runbooks.md, and
+nothing else. It fails if they are not enough. `make exercises` plays all and writes docs/exercises.md.
 
-After each exercise every acknowledged directory is in PostgreSQL and on every replica, `mantle status` has no problem,
-`mantle fsck` no difference, and the checks at the head of the page are clean.
+After each exercise every acknowledged directory is in PostgreSQL and on every replica, `mantle status` shows no
+problem, `mantle fsck` no difference, and the checks at the head of the runbooks are clean.
 """
 
 import os
@@ -34,13 +34,14 @@ LEASE_S = times.read()["compiled"]["epoch_lease_s"]
 HEAD = """# Exercises
 
 Written by `make exercises` (`tests/cluster/test_exercises.py`); do not edit. Each exercise causes a fault on a whole
-cluster under a light load through both gateways, types the commands of [runbooks.md](runbooks.md), and fails if they
-are not enough. Then every acknowledged directory was in PostgreSQL and on every replica, and `mantle fsck` found no
-difference.
+cluster under a light load through both gateways, and types the commands of [runbooks.md](runbooks.md). It fails if
+they are not enough. At the end every acknowledged directory must be in PostgreSQL and on every replica, and
+`mantle fsck` must find no difference.
 
-Seconds are the longest time without a success, from the fault to the end of the work. *There*: directories of the group
-of servers that was hit; of all groups where the index or etcd was. One machine with two processors ran everything,
-beside other work.
+A column in seconds is the longest time without a success, from the fault to the end of the work. *There*: directories
+of the group of PostgreSQL servers that the fault hit; directories of all groups if it hit the index or etcd. *Done*:
+directories that were made. *Refused*: mkdirs and lookups that failed for the moment (503, or a broken connection).
+One machine with two processors ran everything, beside other work.
 
 | exercise | runbook | mkdir there, s | lookup there, s | mkdir elsewhere, s | lookup elsewhere, s | done | refused |
 |---|---|---|---|---|---|---|---|

@@ -1,5 +1,5 @@
-"""A cluster to which nothing happens writes nothing: on no primary is a transaction id used, and the WAL has only
-PostgreSQL's own records. Patroni, poolers, probes, IndexNodes, two gateways and, on Citus, its daemons run meanwhile.
+"""An idle cluster writes nothing: no primary uses a transaction id, and the WAL has only PostgreSQL's own records.
+Patroni, poolers, probes, IndexNodes, two gateways and, on Citus, its daemons run meanwhile.
 """
 
 import os

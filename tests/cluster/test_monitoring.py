@@ -13,7 +13,7 @@ from . import runbook
 
 
 def test_every_metric_exists_from_the_start(cluster: Cluster) -> None:
-    """Of every process, two of which have just been started and were asked nothing."""
+    """Of every process, also of two that have just been started and got no request."""
     exporter = monitoring.NodeExporter(cluster)
     new = [cluster.gateways[-1], cluster.replicas[-1]]
     try:

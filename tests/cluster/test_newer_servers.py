@@ -1,4 +1,4 @@
-"""What newer versions of PostgreSQL can do to a cluster: settings that 15 does not have."""
+"""Settings that PostgreSQL 15 does not have, and what they do to a cluster."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -31,7 +31,7 @@ def connect(cluster: Cluster, member: Member, **more) -> psycopg.Connection:
 
 
 def make_failover(cluster: Cluster, primary: Member, connection: psycopg.Connection) -> bool:
-    """Makes the index's slot a failover slot, while it is free of its reader; false when the reader was faster."""
+    """Makes the index's slot a failover slot while nobody reads it; false if the reader came back first."""
     slot = cluster.shape.slot
     with connect(cluster, primary, replication="database") as replication:
         connection.execute(
@@ -43,7 +43,7 @@ def make_failover(cluster: Cluster, primary: Member, connection: psycopg.Connect
 
 @contextmanager
 def synchronizing(cluster: Cluster, standby: Member) -> Iterator[None]:
-    """The standby copies failover slots by itself."""
+    """Lets PostgreSQL copy failover slots to the standby while the block runs."""
     with connect(cluster, standby) as connection:
         connection.execute("ALTER SYSTEM SET sync_replication_slots = on")
         connection.execute("SELECT pg_reload_conf()")

@@ -1,4 +1,4 @@
-"""The time budget's relations hold, it agrees with the sources, and it is checked."""
+"""patroni/times.toml agrees with the settings and constants that it repeats, and a broken relation in it is noticed."""
 
 import copy
 

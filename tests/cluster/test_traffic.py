@@ -1,4 +1,4 @@
-"""What passes between hosts: nothing in clear that a stranger may not read, no port without TLS but the named ones."""
+"""What passes between hosts. Nothing secret passes in clear, and only the named ports answer without TLS."""
 
 import base64
 import re
@@ -160,7 +160,7 @@ def speaks_tls(address: str, port: int) -> bool:
 
 
 def test_every_port_speaks_tls(cluster: Cluster) -> None:
-    """But those of pages for Prometheus and of probes."""
+    """Except those of probes and of pages for Prometheus."""
     plain = {}
     for host in cluster.layout.hosts:
         ports = listening(cluster, host)

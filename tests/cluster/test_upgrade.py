@@ -72,7 +72,7 @@ def kept(cluster: Cluster, programs: Path) -> Path:
 
 
 def start_again(part, programs: Path) -> None:
-    """With the programs of a release."""
+    """Starts it again with the programs of a release."""
     part.process.stop()
     part.process.command = [
         str(programs / Path(word).name) if Path(word).name in PROGRAMS else word for word in part.process.command

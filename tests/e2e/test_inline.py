@@ -1,4 +1,4 @@
-"""Objects whose bytes are inside PostgreSQL, up to a setting (P62)."""
+"""Small objects, up to a setting, whose bytes are inside PostgreSQL (P62)."""
 
 import hashlib
 import os
@@ -143,7 +143,7 @@ def test_a_copy_has_bytes_of_its_own(beside, s3, superuser, bucket):
     for client, copy in ((beside, "b/c"), (s3, "a/d")):
         client.copy_object(Bucket=bucket, Key=copy, CopySource={"Bucket": bucket, "Key": "a/k"})
         assert read(client, bucket, copy) == b"bytes"
-    # With another checksum than the source's, which takes its bytes.
+    # With another checksum than the source's, for which the bytes are read.
     source = {"Bucket": bucket, "Key": "a/k"}
     beside.copy_object(Bucket=bucket, Key="e", CopySource=source, ChecksumAlgorithm="SHA256")
     assert kept(superuser, bucket) == (4, 20)

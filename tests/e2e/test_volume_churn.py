@@ -1,4 +1,4 @@
-"""Objects that come and go in a volume that is nearly full, until three times its size was put."""
+"""Puts and deletes objects in a volume that is nearly full, until three times its size was put: space is not lost."""
 
 import os
 import random
@@ -12,14 +12,14 @@ from .volume_gateway import KIB, MIB, VolumeGateway, blocks, extents, make, name
 
 CAPACITY = 32 * MIB
 SIZES = (4 * KIB, 512 * KIB)
-FULL, EMPTIER = 0.95, 0.90  # shares of the capacity, between which the objects come and go
+FULL, EMPTIER = 0.95, 0.90  # shares of the capacity between which the used space varies
 TIMES = 3
 
 
 @pytest.fixture
 def gateway(stack) -> Iterator[VolumeGateway]:
     gateway = make(stack, folder=stack.layout.data / f"volume-of-{os.urandom(4).hex()}")
-    # One segment: what lies in several is freed by the sweeper alone, after minutes.
+    # One segment: objects in several have a manifest, and its bytes are found by a scan only, after minutes.
     gateway.segment_bytes = CAPACITY
     gateway.volumes = (f"bytes_max = {CAPACITY}",)
     with running(gateway):
@@ -28,18 +28,18 @@ def gateway(stack) -> Iterator[VolumeGateway]:
 
 
 def size_of(choose: random.Random) -> int:
-    """As many small ones as large ones."""
+    """A random size, evenly on a logarithmic scale: as many small objects as large ones."""
     smallest, largest = SIZES
     return int(smallest * (largest / smallest) ** choose.random())
 
 
 def body_of(key: str, size: int) -> bytes:
-    """Bytes that name the key all over."""
+    """Bytes that repeat the key, so that those of another object are noticed."""
     return (f"{key}\n".encode() * (size // len(key) + 1))[:size]
 
 
 def test_objects_come_and_go_in_a_volume_that_is_nearly_full(stack, gateway, superuser, bucket):
-    """No put is refused while 5 % are free. Hardly any object is in pieces, and hardly any space is of no object."""
+    """No put is refused while 5 % are free. Few objects are in pieces, and little space belongs to no object."""
     s3, choose = gateway.s3(stack), random.Random(1)
     live: dict[str, int] = {}
     put = count = 0

@@ -1,4 +1,4 @@
-"""`mantle data`: the volumes that PostgreSQL knows, a check of their bytes, and the move of bytes into one."""
+"""`mantle data`: shows the volumes that PostgreSQL knows, checks their bytes, and moves bytes into one."""
 
 import hashlib
 import json
@@ -100,7 +100,7 @@ def migrate(stack, gateway: VolumeGateway, bucket: str, token: str = TOKEN_OF_UI
 
 
 def test_bytes_are_moved_into_the_volume(stack, s3, gateway, superuser, bucket):
-    """From the folder of files. What is read and changed meanwhile stays right."""
+    """From the folder of files. Objects keep their content and metadata, and copies and parts stay readable."""
     bodies = {f"d{number % 3}/k{number}": os.urandom(300 * number) for number in range(40)}
     for key, body in bodies.items():
         s3.put_object(Bucket=bucket, Key=key, Body=body, Metadata={"is": "kept"})
@@ -121,7 +121,7 @@ def test_bytes_are_moved_into_the_volume(stack, s3, gateway, superuser, bucket):
         assert [after[name] for name in ("ETag", "LastModified", "Metadata")] == [
             head[name] for name in ("ETag", "LastModified", "Metadata")
         ]
-    # Those that were not shared are gone; those of the parts stay.
+    # Files that were not shared are gone; those of the parts stay.
     assert len(old - files(stack)) >= len(bodies) - 2
     used = sum(blocks(len(body)) for body in [*bodies.values(), bodies["d1/k1"]] if body)
     assert gateway.bytes_of("used") == used

@@ -1,4 +1,4 @@
-"""Gateways that die in the middle of a put, and one that goes on after another gateway has taken its volume over."""
+"""Gateways that die in the middle of a put, and one that continues after another gateway has taken its volume over."""
 
 import http.client
 import os

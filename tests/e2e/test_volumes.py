@@ -1,4 +1,4 @@
-"""A gateway that keeps the objects' bytes in a volume: one file for all of them."""
+"""A gateway that keeps the objects' bytes in a volume: one file for many objects."""
 
 import os
 from collections.abc import Iterator

@@ -108,7 +108,7 @@ def assert_all_read(s3, bucket: str, bodies: dict[str, bytes]) -> None:
 
 
 def blocks(size: int) -> int:
-    """Bytes of the blocks that an extent of so many bytes takes."""
+    """Bytes of the blocks that an extent of this size takes."""
     head = 40 + 4 * -(-size // (4 * KIB))
     return -(-(head + size) // (4 * KIB)) * 4 * KIB
 

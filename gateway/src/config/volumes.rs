@@ -11,7 +11,7 @@ use serde::Deserialize;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Volumes {
-    /// Folder of the volume, which is created in it. No other gateway may have the same.
+    /// Folder in which the gateway creates its volume. No other gateway may use it for its own.
     pub folder: PathBuf,
     /// Folders of other gateways' volumes, which this one reads.
     #[serde(default)]
@@ -19,26 +19,27 @@ pub struct Volumes {
     /// Bytes of a block of a new volume, a power of two from 512 to 65,536.
     #[serde(default = "default_block_bytes")]
     pub block_bytes: u32,
-    /// Bytes of a segment of a new volume. Segments are taken into use, and read again from PostgreSQL, one at a time.
+    /// Bytes of a segment of a new volume. The gateway takes segments into use, and reads their rows after a failover, one
+    /// at a time.
     #[serde(default = "default_segment_bytes")]
     pub segment_bytes: u64,
-    /// Segments of a new volume, and by how many it grows. Their space is reserved, and filled once.
+    /// Segments of a new volume, and of each growth. Their space is reserved, and each is filled with zeros once.
     #[serde(default = "default_growth_segments")]
     pub growth_segments: u32,
     /// Most bytes of the volume's segments; 0: as many as the file system has.
     #[serde(default)]
     pub bytes_max: u64,
-    /// The volume grows when so much of it is used, in percent.
+    /// The volume grows when this share of its leased segments is used, in percent.
     #[serde(default = "default_grow_percent")]
     pub grow_percent: u8,
-    /// How long the blocks of deleted objects are not used again. A database that is restored to a time not longer ago finds all
-    /// bytes.
+    /// How long the blocks of deleted objects are not used again. If PostgreSQL is restored to a time within this delay, all
+    /// bytes are still there.
     #[serde(default)]
     pub reuse_delay_ms: u64,
-    /// How long a read keeps the blocks of an object that is deleted meanwhile. One that takes longer may end short.
+    /// How long a read keeps the blocks of an object that is deleted meanwhile. A longer read may end early.
     #[serde(default = "default_read_ms_max")]
     pub read_ms_max: u64,
-    /// How long after an unknown outcome the blocks of a put are looked for in PostgreSQL.
+    /// How long after an unknown outcome of a put the gateway asks PostgreSQL whether a row names its blocks.
     #[serde(default = "default_doubt_ms")]
     pub doubt_ms: u64,
 }

@@ -26,7 +26,7 @@ where
         Self { stream, size_max, expected, hashers, size: 0, waiting: BytesMut::new() }
     }
 
-    /// The next piece: exactly so many bytes, or what is left at the end, which may be nothing.
+    /// The next piece: exactly this many bytes, or what is left at the end, which may be nothing.
     ///
     /// # Errors
     /// `TooLarge`, `Body`.
@@ -35,7 +35,7 @@ where
         Ok(self.waiting.split_to(bytes.min(self.waiting.len())).freeze())
     }
 
-    /// Everything, if it is at most so many bytes; otherwise `None`, and the next piece begins where it would have begun.
+    /// The whole body, if it has at most this many bytes; otherwise `None`, and the next piece begins as if this was not called.
     ///
     /// # Errors
     /// `TooLarge`, `Body`.
@@ -44,7 +44,7 @@ where
         Ok((self.waiting.len() <= bytes_max).then(|| self.waiting.split().freeze()))
     }
 
-    /// Waits until so many bytes wait, or the end.
+    /// Waits until this many bytes are buffered, or the body ends.
     async fn receive(&mut self, bytes: usize) -> Result<(), UploadError> {
         while self.waiting.len() < bytes {
             let Some(chunk) = self.stream.next().await else { break };

@@ -1,9 +1,9 @@
-//! The objects' bytes. There are several kinds of stores; a locator says which one has the bytes, and the configuration says
-//! which one takes new ones. Invariant: bytes are durable before metadata names them, and are removed only when no metadata names
+//! The objects' bytes. There are several kinds of stores: a locator says which one has the bytes, and the configuration says
+//! which one takes new ones. Invariant: bytes are durable before metadata name them, and are removed only when no metadata name
 //! them any more. A locator is never used again, so bytes are never overwritten.
 //!
 //! - `files`: a local folder, one file an object
-//! - `volumes`: one file for all objects
+//! - `volumes`: this gateway's volume, a file for many objects
 //! - `bucket`: a bucket of another object store
 //! - `body`: what a client sends
 //! - `content`: what a client is sent
@@ -18,7 +18,7 @@ mod described;
 mod digest;
 mod failure;
 mod files;
-/// One file for all objects.
+/// Bytes in volumes.
 pub mod volumes;
 
 use std::{
@@ -78,12 +78,12 @@ enum Kind {
     Bucket(BucketStore),
 }
 
-/// What a put needs that its store does not know.
+/// What a put has to tell its store.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
     /// The identity of the metadata database, with which buckets mark bytes.
     pub cluster: Uuid,
-    /// A name that no other write has or had, for volumes.
+    /// Names the write, for volumes; no other write has or had it.
     pub generation: Option<Generation>,
 }
 
@@ -95,12 +95,12 @@ enum Place<'a> {
     Nowhere,
 }
 
-/// Bytes that are durable but that no metadata names yet. Say what becomes of them: [`Stored::sent`] before metadata is sent that
-/// names them, and [`DataStore::named`] or [`DataStore::discard`] once that is certain.
+/// Bytes that are durable and that no metadata name yet. Call [`Stored::sent`] before metadata that name them are sent, and
+/// [`DataStore::named`] or [`DataStore::discard`] once it is certain what became of the metadata.
 #[derive(Debug)]
 #[must_use]
 pub struct Stored {
-    /// Where they are, in their order. One piece, except of a large object in a volume; none of bytes that were not stored.
+    /// Where they are, in their order: one piece, or several of a large object in a volume; none if they were not stored.
     pub pieces: Vec<StoredPiece>,
     /// The bytes of a small object, which are not stored here: the metadata has to take them.
     pub inline: Option<Bytes>,
@@ -148,8 +148,8 @@ impl Stored {
         }
     }
 
-    /// PostgreSQL answered that a segment of them is not leased under their epoch: waits until it is under another one, and says
-    /// so in the locators.
+    /// PostgreSQL answered that a segment of them is not leased under their epoch. Waits until it is leased under another epoch,
+    /// and puts that epoch into the locators.
     ///
     /// # Errors
     /// `StaleSegment`, `BytesUnavailable`: they have to be stored again.
@@ -180,7 +180,7 @@ impl Written {
         Self { steady: Instant::now(), wall: SystemTime::now() }
     }
 
-    /// By the clock that has gone further: the steady one stands while the machine is suspended, the other can be set back.
+    /// By the clock that has gone further: the steady one stops while the machine is suspended, the other can be set back.
     pub fn age(&self) -> Duration {
         self.steady.elapsed().max(self.wall.elapsed().unwrap_or_default())
     }
@@ -246,8 +246,8 @@ impl DataStore {
         })
     }
 
-    /// Stores a client's stream and checks it against the announced digests. On an error no bytes remain. If it has at most
-    /// `inline_max` bytes, it is not stored but returned; 0: always stored.
+    /// Stores a client's stream and compares it with the announced digests. On an error no bytes remain. A stream of at most
+    /// `inline_max` bytes is not stored but returned; 0: every stream is stored.
     pub async fn put<S, E>(
         &self,
         mark: Mark,
@@ -322,7 +322,7 @@ impl DataStore {
         }
     }
 
-    /// Removes what uploads left that ended in their middle, if it was last written before then; returns how many files.
+    /// Removes what interrupted uploads left, if it was last written before this time; returns how many files.
     pub async fn remove_unfinished(&self, before: SystemTime) -> Result<u64> {
         match &self.0.files {
             Some(files) => files.remove_unfinished(before).await,

@@ -1,5 +1,5 @@
-//! copy_object: makes an object that uses the bytes of another one. No byte is copied: both rows name the same bytes,
-//! and only the sweeper removes them, once no row names them (P52).
+//! copy_object: makes an object that shares the bytes of another one. Both rows name the same bytes, which are removed
+//! once no row names them (P52). Only bytes inside PostgreSQL are copied (P62).
 
 use mantle_types::{EntryId, Error, ErrorCode, Result, name::Path};
 use serde_json::Value;
@@ -251,7 +251,7 @@ impl Gateway {
         Ok(read.map(|checksums| Some(checksums.checksum)))
     }
 
-    /// An error if so many bytes of a source are not read in one call.
+    /// An error if a call does not read this many bytes of a source.
     pub(super) fn check_source_bytes(&self, bytes: u64) -> Result<()> {
         if bytes > self.limits.object_bytes_max {
             let why = "The specified copy source is larger than the maximum allowable size for a copy source.";

@@ -1,4 +1,4 @@
-//! delete_object: removes the metadata first, then the bytes.
+//! delete_object: removes the metadata first, then the bytes, so that no metadata name bytes that are gone.
 
 use mantle_types::{EntryId, Error, ErrorCode, Result, name::Path};
 

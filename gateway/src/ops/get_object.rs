@@ -1,4 +1,5 @@
-//! get_object: reads the metadata, then the bytes that it names.
+//! get_object: reads the metadata, then the bytes that they name. If the bytes are gone, the object may have been replaced
+//! or removed between the two reads; so the metadata are read again.
 
 use mantle_types::{Error, ErrorCode, Result, inline::is_inline};
 
@@ -62,7 +63,7 @@ impl Gateway {
         select: impl Fn(&Entry, Option<&PartOfObject>) -> Result<(std::ops::Range<u64>, T), E>,
     ) -> Result<(Entry, T, Content), E> {
         let mut before: Option<(String, ErrorCode)> = None;
-        // Where this is off, few objects have their bytes there, and these take a second statement.
+        // With the setting at 0 few objects have their bytes in PostgreSQL, and these take a second statement.
         let with_bytes = self.limits.inline_bytes_max > 0;
         for _ in 0..RESTARTS_MAX {
             let Found { entry, partition, .. } = self.readable(call, namespace, key, with_bytes).await?;
@@ -74,7 +75,7 @@ impl Gateway {
             let Some(locator) = &entry.locator else { return Err(E::from(ErrorCode::NoData.into())) };
             // A rename to another directory takes the bytes along, and does not change their locator.
             if !is_inline(locator) && before.as_ref().is_some_and(|(before, _)| before == locator) {
-                // It was not the object that was replaced or removed between the two reads.
+                // The object still names these bytes, so they are missing or damaged.
                 break;
             }
             let code = match self.read_object(partition.pid, &entry, range).await {

@@ -1,5 +1,5 @@
-//! Directories that hold nothing any more. An implicit directory goes with its last key, but the worker removes it some time
-//! later. Until then S3 shows nothing of it, so it must be in nobody's way: whoever meets it removes it (P54).
+//! Directories that hold nothing any more. For S3 an implicit directory ends with its last key, but the worker removes it some
+//! time later. Until then it must not keep an object from taking its name, so a call that finds it removes it (P54).
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
-//! Keeps every key within the limits when a directory moves to a longer path (P55). A directory with few entries below it is
-//! measured. For a larger one the namespace's row tells whether a key can become too large, whatever is below the
-//! directory, until renames have used that bound up; then the larger one is measured too.
+//! Keeps every key within the limits when a directory moves to a longer path (P55). If few entries are below the directory,
+//! they are read. For a larger directory the namespace's row has a bound for all keys: if no key can become too large, nothing
+//! is read. Each such rename raises the bound. When it reaches the limits, the larger directory is read too.
 
 use std::collections::HashMap;
 

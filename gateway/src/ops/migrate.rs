@@ -1,9 +1,9 @@
-//! Moves the bytes of objects to where this gateway would store them now, its volume or PostgreSQL, while everything goes on. An
-//! object's bytes are read and compared with its etag, stored, and then its row gets the new locator, unless it was changed
-//! meanwhile. The old bytes go as replaced ones do. A run that ends in the middle loses nothing: the next one passes over what is
-//! moved already.
+//! Moves the bytes of objects to where this gateway stores new ones, its volume or PostgreSQL, while objects are read and
+//! changed. It reads an object's bytes, compares them with the etag, stores them, and gives the row the new locator, unless
+//! the object was changed meanwhile. The old bytes are removed as replaced ones are. A run that ends early loses nothing: the
+//! next run skips what was moved already.
 //!
-//! An object that was uploaded in parts stays as it is: its manifest says what its parts were.
+//! An object that was uploaded in parts stays as it is, because its manifest says what its parts were.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ const OBJECTS_AT_ONCE: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Moved,
-    /// It is where it belongs, or has no bytes, or was changed meanwhile: a put has stored its bytes there.
+    /// Its bytes are there already, or it has none, or a put has replaced them there meanwhile.
     Passed,
     Left,
     Failed,

@@ -117,7 +117,7 @@ fn watched(content: Content, store: &Arc<Store>, locator: &str) -> Content {
             if matches!(code, Some(ErrorCode::BytesCorrupt | ErrorCode::BytesMissing)) {
                 match is_named(&store, &locator).await {
                     Ok(false) => tracing::debug!(locator, "a read ended short: the object is gone"),
-                    // If it cannot be told, people had better look.
+                    // If PostgreSQL does not tell, an operator should look.
                     Ok(true) | Err(_) => tracing::error!(locator, "{}", count_damage(code)),
                 }
             }

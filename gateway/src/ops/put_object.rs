@@ -1,5 +1,6 @@
 //! put_object: stores the bytes, then the metadata, then removes the replaced bytes. A crash in between leaves bytes
-//! that no metadata names; the sweeper removes these. Missing parents are made.
+//! that no metadata names; they are removed later. Bytes of small objects may go into the transaction of the metadata
+//! instead (P62). Missing parents are made.
 
 use std::time::Duration;
 
@@ -218,7 +219,7 @@ impl Gateway {
                         false => return Err(e),
                     }
                 }
-                // The gateway leases its segments anew when PostgreSQL was promoted or restored, for instance.
+                // The gateway leases its segments again when PostgreSQL was promoted or restored, for instance.
                 Err(e) if e.code() == ErrorCode::StaleSegment && renewals < RENEWALS_MAX => {
                     stored.renew().await?;
                     renewals += 1;

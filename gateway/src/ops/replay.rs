@@ -1,5 +1,5 @@
 //! Recorded answers. A retry under a client's request id must not resolve its path again, or it may apply twice (P19). And
-//! it must not be refused because of what its earlier attempt has changed.
+//! it must not be refused because of what its own earlier attempt has changed.
 
 use std::future::Future;
 

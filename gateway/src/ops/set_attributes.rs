@@ -1,6 +1,6 @@
 //! set_attributes: changes owner, group, mode and user metadata of a directory or an object. As in POSIX, the owner may
-//! change the mode and choose one of its own groups; only uid 0 may change the owner. Whoever may write to the entry may replace
-//! its metadata. The verb decides again under its latch.
+//! change the mode and choose one of its own groups; only uid 0 may change the owner. A caller who may write to the entry may
+//! replace its metadata. The verb checks all this again under its latch.
 
 use mantle_types::{Caller, EntryId, Error, ErrorCode, Result, permission::NewAttributes};
 use serde_json::Value;

@@ -1,5 +1,4 @@
-//! stat: reads an entry. The index resolves the parent. The entry itself comes from PostgreSQL, because the index has
-//! no objects.
+//! stat: reads an entry. The index resolves the parent. The entry comes from PostgreSQL, because the index has no objects.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,8 @@
-//! The sweeper removes bytes that no metadata names and that are older than the longest upload. Crashes and unknown
-//! outcomes leave such bytes: between the writing of bytes and of their metadata, and between a commit and the removal
-//! of replaced bytes. The database says, in batches, which locators are unused; without its answer nothing is removed.
-//! The sweeper also removes the files of interrupted uploads, and ends abandoned multipart uploads.
+//! The sweeper removes files and keys of buckets that no metadata name and that are older than the longest upload. Crashes
+//! and unknown outcomes leave such bytes: between the writing of bytes and of their metadata, and between a commit and the
+//! removal of replaced bytes. PostgreSQL says, in batches, which locators are unused; without its answer nothing is removed.
+//! The sweeper also removes the files of interrupted uploads, and ends abandoned multipart uploads. Bytes in volumes are
+//! the subject of `volumes`.
 
 use std::{sync::Arc, time::Duration};
 

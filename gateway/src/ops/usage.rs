@@ -1,4 +1,4 @@
-//! usage: totals of a directory, of everything below it, and of the directories below it.
+//! usage: counts and bytes of a directory, of everything below it, and of the directories below it.
 
 use mantle_types::{Error, ErrorCode, Result, limits::PATH_DEPTH_MAX, name::Path, permission::Access};
 use serde::Serialize;

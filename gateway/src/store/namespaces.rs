@@ -89,13 +89,13 @@ impl Store {
         self.assignments.read(name.to_owned()).await
     }
 
-    /// Permits keys with so many components and bytes.
+    /// Permits keys with this many components and bytes.
     pub async fn raise_key_size(&self, ns: NamespaceId, levels: i32, bytes: i32) -> Result<()> {
         let params = [(&ns.as_i64() as _, Type::INT8), (&levels as _, Type::INT4), (&bytes as _, Type::INT4)];
         self.query_one(&sql::RAISE_KEY_SIZE, &params).await.map(drop)
     }
 
-    /// Whether a directory may move to a path with so many components and bytes more, whatever is below it.
+    /// Whether a directory may move to a path with this many more components and bytes, whatever is below it.
     pub async fn admit_move(&self, ns: NamespaceId, levels: i32, bytes: i32) -> Result<bool> {
         let params = [(&ns.as_i64() as _, Type::INT8), (&levels as _, Type::INT4), (&bytes as _, Type::INT4)];
         rows::get(&self.query_one(&sql::ADMIT_MOVE, &params).await?, "is_admitted")

@@ -72,7 +72,7 @@ pub fn entry(mut value: &[u8]) -> Result<Entry> {
     if value.is_empty() { Ok(entry) } else { Err(unreadable("it has more than one entry")) }
 }
 
-/// The columns of the next entry; `None` if the page ends early, or the entry has not so many columns. Those after the usual ones
+/// The columns of the next entry; `None` if the page ends early, or the entry has another number of columns. Those after the usual ones
 /// are not taken.
 fn columns<'a>(page: &mut &'a [u8], count: usize) -> Option<Columns<'a>> {
     if page.split_off(..2)? != (count as u16).to_be_bytes() {

@@ -124,7 +124,7 @@ impl Store {
         self.query_one(&sql::MOUNT_VOLUME, &params).await.map(drop)
     }
 
-    /// Leases up to so many segments that nobody has; none if there are no more. `UnknownOutcome`: some may be leased by now.
+    /// Leases up to this many free segments; none if there are no more. `UnknownOutcome`: some may be leased now.
     pub async fn lease_segments(&self, mount: &Mount, count: u32, unused_only: bool) -> Result<Vec<SegmentLease>> {
         let (volume, epoch) = mount.id();
         let params: [Param<'_>; 4] =

@@ -1,5 +1,5 @@
 //! Allocates the blocks of a volume's leased segments, and frees them: not before the caller says that a delete is durable,
-//! not before a delay has passed, and not while a read has the extent pinned. No clock and no I/O here: the time comes in.
+//! not before a delay has passed, and not while a read has the extent pinned. It has no clock and no I/O: callers pass the time.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
@@ -17,18 +17,18 @@ use crate::{
     space::{Space, Usage},
 };
 
-/// An extent of a write; only with its generation it is the same for ever.
+/// An extent of a write. Only with the generation it names the same bytes for ever.
 pub(crate) type Written = (Extent, Generation);
 
 struct Leased {
     segment: Segment,
     epoch: u64,
-    /// Nothing is allocated from it until it is leased anew.
+    /// Nothing is allocated from it until it is leased again.
     is_paused: bool,
 }
 
 impl Leased {
-    /// No free run that may be allocated is longer.
+    /// Upper bound on the free runs from which may be allocated, in blocks.
     fn longest(&self) -> u32 {
         if self.is_paused { 0 } else { self.segment.longest() }
     }
@@ -51,17 +51,17 @@ pub(crate) struct Allocator {
     delayed: VecDeque<Freed>,
     /// Freed and ready, but pinned.
     held: Vec<Freed>,
-    /// All of `delayed` and `held`: a second free of the same blocks would be of somebody else's.
+    /// All of `delayed` and `held`. A second free of one of them is an error.
     freed: HashSet<Extent>,
     waiting_blocks: u64,
-    /// Allocated, and not known to be named by metadata, or not to be.
+    /// Allocated, and it is not known yet whether metadata name them.
     reserved: HashSet<Written>,
-    /// Of these: nobody waits for the answer any more. The segment's next lease decides.
+    /// Those of `reserved` for which nobody waits any more. The segment's next lease decides.
     doubtful: HashSet<Written>,
-    /// Of these: the segment was released since. Somebody else may have had the blocks.
+    /// Those of `reserved` whose segment was released since. Another store may have used the blocks.
     lost: HashSet<Written>,
     pins: HashMap<Written, u32>,
-    /// How long a pin holds the blocks of a freed extent at most, after it became ready.
+    /// How long a pin holds the blocks of a freed extent at most, from the time at which it became ready.
     pin_max: Duration,
 }
 
@@ -84,9 +84,9 @@ impl Allocator {
         }
     }
 
-    /// Takes a segment into use, or rebuilds it. Blocks that no row names are free, except those of writes that are under way, and
-    /// of freed extents that still wait. Under a higher epoch the writes in doubt are settled: who is to commit under the epoch
-    /// before has done so, or never will.
+    /// Takes a segment into use, or rebuilds it. Blocks that no row names are free, except those of writes in progress and of freed
+    /// extents that still wait. Under a higher epoch the writes in doubt are settled: a transaction under the earlier epoch has
+    /// committed by now, or never will.
     pub(crate) fn lease(&mut self, number: u32, epoch: u64, used: impl IntoIterator<Item = Run>) -> Result<()> {
         let id = SegmentId { volume: self.volume, number };
         let rebuilt = Segment::rebuild(self.geometry.segment_blocks(), used);
@@ -96,8 +96,8 @@ impl Allocator {
             let reserved = &mut self.reserved;
             self.doubtful.retain(|written| written.0.segment.number != number || !reserved.remove(written));
         }
-        // One whose blocks a row names is not reserved any more, or not freed any more: the row came with a restore, or the
-        // commit that was in doubt is done.
+        // If a row names the blocks of a reserved or freed extent, the extent is in use: the row came back with a restore, or the
+        // commit that was in doubt has happened.
         let mut is_kept = |extent: &Extent| {
             extent.segment.number != number || extent.run(geometry).is_ok_and(|run| segment.take_free(run))
         };
@@ -110,7 +110,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// Allocates nothing from a segment until it is leased anew.
+    /// Allocates nothing from a segment until it is leased again.
     pub(crate) fn pause(&mut self, number: u32) {
         if let Some(leased) = self.segments.get_mut(&number) {
             leased.is_paused = true;
@@ -169,7 +169,7 @@ impl Allocator {
         }
     }
 
-    /// Room for so many bytes of one write: one extent if it can be, else the longest free runs. All or nothing. It is reserved
+    /// Blocks for these bytes of one write: one extent if possible, else the longest free runs; all or nothing. They are reserved
     /// until [`Allocator::settle`].
     pub(crate) fn allocate(&mut self, bytes: u64, generation: Generation, now: Duration) -> Result<Vec<Extent>> {
         self.reap(now);
@@ -187,8 +187,8 @@ impl Allocator {
         Ok(extents)
     }
 
-    /// Ends the reservation of an extent: metadata names it, or certainly never will, and its blocks are free again. Nothing
-    /// happens if it is not reserved any more.
+    /// Ends the reservation of an extent: metadata name it, or certainly never will, and then its blocks are free again. Does
+    /// nothing if it is not reserved any more.
     pub(crate) fn settle(&mut self, written: Written, is_named: bool) {
         self.doubtful.remove(&written);
         self.lost.remove(&written);
@@ -197,14 +197,14 @@ impl Allocator {
         }
     }
 
-    /// Nobody will settle this reservation: the segment's next lease does.
+    /// Says that nobody will settle this reservation. The segment's next lease will.
     pub(crate) fn leave_in_doubt(&mut self, written: Written) {
         if self.reserved.contains(&written) {
             self.doubtful.insert(written);
         }
     }
 
-    /// The segments in which there are doubts.
+    /// The segments with writes in doubt.
     pub(crate) fn doubtful_segments(&self) -> BTreeSet<u32> {
         self.doubtful.iter().map(|(extent, _)| extent.segment.number).collect()
     }
@@ -223,7 +223,7 @@ impl Allocator {
         })
     }
 
-    /// Whether an extent is reserved, and nobody else has had its blocks since it was allocated.
+    /// Whether an extent is reserved, and no other store can have used its blocks since it was allocated.
     pub(crate) fn is_kept(&self, written: &Written) -> bool {
         self.reserved.contains(written) && !self.lost.contains(written)
     }
@@ -250,7 +250,7 @@ impl Allocator {
             let (number, longest) = self.longest_segment(None)?;
             let leased = self.segments.get_mut(&number)?;
             let run = leased.segment.find_longest()?;
-            // What was said before the search may have been too much. Then another segment may have a longer one.
+            // The bound before the search may have been too high. Then another segment may have a longer run.
             if run.blocks < longest && self.longest_segment(Some(number)).is_some_and(|(_, other)| other > run.blocks) {
                 continue;
             }
@@ -292,18 +292,18 @@ impl Allocator {
         if !leased.segment.is_used(run) || !self.freed.insert(extent) {
             return Err(Error::NotUsed(extent));
         }
-        // Who frees it has seen a row that named it.
+        // A row has named it, or it could not be freed.
         self.settle(written, true);
         self.waiting_blocks += u64::from(run.blocks);
         let ready = now + delay;
-        // Nearly always the last, since the delay is nearly always the same.
+        // Nearly always the last place, since the delay is nearly always the same.
         let place = self.delayed.iter().rposition(|freed| freed.ready <= ready).map_or(0, |at| at + 1);
         self.delayed.insert(place, Freed { written, ready });
         self.reap(now);
         Ok(())
     }
 
-    /// Makes reusable what has waited long enough.
+    /// Makes extents reusable that have waited long enough.
     pub(crate) fn reap(&mut self, now: Duration) {
         while let Some(freed) = self.delayed.pop_front_if(|freed| freed.ready <= now) {
             if self.is_pinned(&freed.written) {

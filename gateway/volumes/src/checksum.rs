@@ -1,9 +1,9 @@
-//! CRC32C of 4 KiB of data, seeded with what says whose data it is: generation, volume, the extent's first block, and the
-//! number of the unit. A block of another write, another extent or another place has another seed, so it does not match even if
-//! its own checksum was left beside it.
+//! CRC-32C of 4 KiB of data, seeded with what identifies the data: generation, volume, the extent's first block, and the number
+//! of the unit. A unit of another write, another extent or another place has another seed, so it does not match even if its own
+//! checksum is beside it.
 //!
-//! The seed is what CRC32C is after these 28 bytes. Two seeds differ if the inputs differ only within 32 consecutive bits, as two
-//! ids of one timeline do that were handed out within 2^32; otherwise they are equal by chance once in 2^32.
+//! The seed is the state of CRC-32C after these 28 bytes. Two seeds always differ if the inputs differ only within 32 consecutive
+//! bits, such as two ids below 2^32 of one timeline. Otherwise they are equal by chance once in 2^32.
 
 use crc_fast::{CrcAlgorithm, Digest, checksum};
 
@@ -11,7 +11,7 @@ use crc_fast::{CrcAlgorithm, Digest, checksum};
 use crate::tests::mutation::{self, Mutation};
 use crate::{generation::Generation, place::VolumeId};
 
-/// Bytes of data that one checksum is of.
+/// Bytes of data that have one checksum.
 pub const UNIT_BYTES: usize = 4 << 10;
 /// Bytes of a checksum.
 pub(crate) const SUM_BYTES: usize = 4;

@@ -1,5 +1,5 @@
-//! What can go wrong. A caller tells by the variant whether a put may be tried elsewhere, whether bytes are lost, or whether
-//! they only moved on.
+//! What can go wrong. By the variant a caller knows whether a put may be tried elsewhere, whether bytes are lost, or whether
+//! they were deleted meanwhile.
 
 use std::{io, sync::Arc};
 
@@ -13,7 +13,7 @@ use crate::{
 #[non_exhaustive]
 pub enum Error {
     /// The bytes on the disk are not those that were written. Or they were freed, and a later write has begun inside the
-    /// extent: if the metadata does not name the extent any more, it is that, and no damage.
+    /// extent. If no metadata name the extent any more, the second is the case, and nothing is damaged.
     #[error("the bytes of {extent} do not match their checksums: {what}")]
     Corrupt {
         /// The extent whose bytes they are.
@@ -31,7 +31,7 @@ pub enum Error {
         /// The generation that is there.
         found: Generation,
     },
-    /// No volume has so much room in the segments that are leased.
+    /// No volume has this much room in its leased segments.
     #[error("no room for {bytes} bytes")]
     Full {
         /// Bytes that were wanted.
@@ -55,7 +55,7 @@ pub enum Error {
         /// Bytes that were announced.
         announced: u64,
     },
-    /// Blocks are freed that are free, or are freed already. Nothing was changed.
+    /// Blocks were to be freed that are free, or freed already. Nothing was changed.
     #[error("{0} is not in use")]
     NotUsed(Extent),
     /// Rows name the same blocks for different extents.

@@ -1,8 +1,8 @@
 //! The format of an extent: a header, a checksum for each 4 KiB of data, the data, zeros to the end of the block. So a small
 //! object is one contiguous write and one read. `docs/formats.md` has the bytes.
 //!
-//! The header has a checksum of its own, and each checksum of the table is checked with its data. So a read of a range needs the
-//! header, the table's part and the units of that range, nothing else of the extent.
+//! The header has a checksum of its own, and each checksum of the table is checked with its data. So a read of a range needs only
+//! the header, the table's part and the units of that range.
 
 use std::ops::Range;
 
@@ -48,7 +48,7 @@ impl Extent {
     }
 }
 
-/// How many checksums so many bytes have.
+/// How many checksums this many bytes have.
 pub(crate) fn units_for(length: u32) -> u32 {
     length.div_ceil(UNIT_BYTES as u32)
 }
@@ -58,12 +58,12 @@ pub(crate) fn head_bytes(length: u32) -> usize {
     HEADER_BYTES + SUM_BYTES * units_for(length) as usize
 }
 
-/// How many blocks an extent of so many bytes takes, at most [`EXTENT_BYTES_MAX`].
+/// How many blocks an extent of this many bytes takes, at most [`EXTENT_BYTES_MAX`].
 pub fn blocks_for(geometry: Geometry, length: u32) -> u32 {
     (head_bytes(length) as u32 + length).div_ceil(geometry.block_bytes())
 }
 
-/// The most bytes of data that so many blocks hold.
+/// The most bytes of data that this many blocks hold.
 pub(crate) fn capacity(geometry: Geometry, blocks: u32) -> u32 {
     let bytes = u64::from(blocks) * u64::from(geometry.block_bytes());
     let bytes = bytes.saturating_sub(HEADER_BYTES as u64);
@@ -73,12 +73,12 @@ pub(crate) fn capacity(geometry: Geometry, blocks: u32) -> u32 {
     (whole * unit + rest).min(EXTENT_BYTES_MAX.into()) as u32
 }
 
-/// What stands at the beginning of an extent.
+/// The beginning of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Whose bytes follow.
     pub generation: Generation,
-    /// The object, or the upload, for which they were written; for whoever repairs a volume without a database.
+    /// The object or upload for which they were written, as the caller says it; for whoever repairs a volume without a database.
     pub object: u64,
     /// The first byte's position within that object.
     pub position: u64,

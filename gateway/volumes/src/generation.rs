@@ -1,4 +1,5 @@
-//! Names one write of bytes for ever. Checksums are seeded with it, so the bytes of one write never pass for those of another.
+//! A name for one write of bytes, never used again. Checksums are seeded with it, so the bytes of one write are never taken for
+//! those of another.
 
 use std::{fmt, str::FromStr};
 
@@ -9,7 +10,7 @@ pub(crate) const GENERATION_BYTES: usize = 12;
 
 /// Which write the bytes of an extent are of; never used again.
 ///
-/// An id alone would not do: a restore to a point in time begins a new timeline and hands out ids again.
+/// An id alone is not enough: a restore to a point in time begins a new timeline, on which the same ids are given out again.
 ///
 /// On disk: the timeline in 4 bytes, then the id in 8, little endian. As text: `timeline.id` in decimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,9 +1,9 @@
-//! The writes of one volume. Those that wait are written together and share one flush; what arrives meanwhile is the next batch.
-//! Nothing waits for a batch to fill, so an idle store pays no delay and a loaded one few flushes. Neighbours become one system
-//! call.
+//! The queue of one volume's writes. Those that wait are written together and share one flush (group commit); those that arrive
+//! meanwhile are the next batch. Nothing waits for a batch to fill, so an idle store adds no delay, and a loaded one makes few
+//! flushes. Neighbours on the disk become one system call.
 //!
-//! Invariant: after a flush that failed nothing is written any more. A write is reported as durable only after a flush that began
-//! after it was written.
+//! Invariants: after a failed flush nothing is written any more. A write is reported as durable only after a flush that began after
+//! it was written.
 
 use std::{io::IoSlice, sync::Arc};
 
@@ -26,7 +26,7 @@ pub(crate) struct Job {
     /// Whether `done` waits for a flush.
     pub flush: bool,
     pub done: oneshot::Sender<Result<()>>,
-    /// The blocks that are written. Nobody else may have them before this job has ended, even if nobody waits for it.
+    /// Keeps the blocks reserved until this job has ended, even if nobody waits for it.
     pub reserved: Option<Arc<dyn Send + Sync>>,
 }
 
@@ -73,7 +73,7 @@ impl Lane {
         drop(waiting);
     }
 
-    /// What is queued is still written.
+    /// Takes no more jobs. Those in the queue are still written.
     pub(crate) fn close(&self) {
         self.queue.lock().is_closed = true;
         self.arrived.notify_one();
@@ -160,7 +160,7 @@ impl Lane {
     }
 }
 
-/// The job's hold on its blocks ends before the result is seen: a put that has ended then leaves nothing behind.
+/// Drops the job's reservation before its result is seen, so that a put that has ended leaves nothing behind.
 fn report(job: Job, result: Result<()>) {
     let Job { done, reserved, .. } = job;
     drop(reserved);

@@ -1,24 +1,25 @@
-//! Objects' bytes in raw volumes: the half of it that one host does by itself. It knows no database and no protocol. What it needs
-//! from the database comes in as plain values: which segments are leased and which extents rows name, new generations, and which
-//! extents a durable delete has freed.
+//! Objects' bytes in volumes: the part that one host does by itself. It knows no database and no protocol. What it needs from the
+//! database comes in as plain values: which segments are leased, which extents rows name, new generations, and which extents a
+//! durable delete has freed. It exists because a new file for each object changes the file system's metadata, which the flush of
+//! the object then has to write too.
 //!
-//! A volume is a file or a block device. Its blocks are allocated in segments, which are leased to one store as a whole. An object's
-//! bytes are one extent or a few: a header, a checksum for each 4 KiB, the data. Nothing is ordered between writes, no file is made
-//! for an object, and free blocks are used again at once. A write is done when its bytes are flushed; what a crash leaves is found by
-//! checksums, which are seeded with the write's generation. (After Cheetah, EuroSys '25, sections 3 to 5.)
+//! A volume is a file or a block device. It has segments, and each is leased to one store as a whole. A segment has blocks. An
+//! object's bytes are one extent or a few: a header, a checksum for each 4 KiB, the data. Writes have no order among each other, no
+//! file is made for an object, and free blocks are used again at once. A write is done when its bytes are flushed. Checksums are
+//! seeded with the write's generation, so a read finds what a crash left incomplete. (After Cheetah, EuroSys '25, sections 3 to 5.)
 //!
 //! A layer imports only itself and the layers below it:
 //!
 //! - `scrub`: reads everything again, slowly
 //! - `store`: puts, gets and frees over all volumes
-//! - `lane`: the writes of one volume, gathered
+//! - `lane`: the queue of a volume's writes, which share flushes
 //! - `allocator`: the blocks of a volume's segments
 //! - `space`: how full a volume is
 //! - `segment`: the bitmap of one segment
 //! - `volume`: a mounted volume
-//! - `file`: what is needed of a file or device
+//! - `file`: the calls of a file or device that a volume needs
 //! - `folder`: the files of volumes in a folder
-//! - `locator`: the text that metadata keeps
+//! - `locator`: the text that metadata keep
 //! - `superblock`: the format of a volume's head
 //! - `extent`: the format of an extent
 //! - `error`: what can go wrong

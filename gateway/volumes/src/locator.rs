@@ -21,7 +21,7 @@ use crate::{
 
 /// The beginning of each locator of this kind.
 pub const PREFIX: &str = "v1:";
-/// So many extents fit in a locator, whatever their numbers are. With usual numbers there is room for half as many more.
+/// This many extents fit in a locator, whatever their numbers are. With usual numbers half as many more fit.
 pub const LOCATOR_EXTENTS_MIN: usize = 98;
 
 /// Prefix, lease, generation and slashes at their longest.

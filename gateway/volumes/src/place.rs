@@ -8,9 +8,9 @@ pub const HEAD_BYTES: u64 = 64 << 10;
 pub const BLOCK_BYTES: std::ops::RangeInclusive<u32> = 512..=64 << 10;
 /// The block size of a volume if its maker does not say (docs/formats.md has the measurement).
 pub const BLOCK_BYTES_DEFAULT: u32 = 4 << 10;
-/// The size of a segment if its maker does not say. The bitmap of one is read by a put that finds no room, so it is small.
+/// The size of a segment if its maker does not say. It is small, because a put that finds no room searches the whole bitmap.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 256 << 20;
-/// Most blocks of a segment: their numbers fit in four bytes with a sign, as PostgreSQL has them.
+/// Most blocks of a segment: their numbers fit in PostgreSQL's signed integers of four bytes.
 const SEGMENT_BLOCKS_MAX: u64 = 1 << 31;
 
 /// A volume's number within the cluster.
@@ -26,7 +26,7 @@ pub struct SegmentId {
     pub number: u32,
 }
 
-/// The right to allocate from a segment. Whoever takes the segment over gets it under a higher epoch.
+/// The right to allocate from a segment. When another store takes the segment over, it gets a higher epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lease {
     /// The segment.
@@ -129,7 +129,7 @@ impl Geometry {
         HEAD_BYTES + self.block_in_volume(segment, block) * u64::from(self.block_bytes)
     }
 
-    /// Size of a volume of so many segments, in bytes; `None` if it is beyond what a file can have.
+    /// Size of a volume of this many segments, in bytes; `None` if no file can be so large.
     pub(crate) fn volume_bytes(self, segments: u32) -> Option<u64> {
         let bytes = u64::from(segments).checked_mul(self.segment_bytes())?.checked_add(HEAD_BYTES)?;
         (bytes <= i64::MAX as u64).then_some(bytes)

@@ -1,5 +1,5 @@
-//! Reads everything again, slowly, so that damage is found while another copy may still exist. The caller brings the extents that
-//! rows name, in the order of their places; the cursor says where to go on after a restart.
+//! Reads everything again, slowly, so that damage is found while another copy may still exist. The caller passes the extents that
+//! rows name, in the order of their places. The cursor says where to continue after a restart.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
     store::Store,
 };
 
-/// What was scrubbed last: go on with the extents behind it. Kept by the caller, in any form.
+/// What was scrubbed last: continue with the extents after it. The caller keeps it, in any form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ScrubCursor {
     /// Segment and block of an extent; `None` at the beginning.

@@ -1,5 +1,5 @@
 //! Which blocks of one segment are used: a bitmap in memory. It is derived from the extents that rows name and never stored, so
-//! there is nothing that could differ from them after a crash.
+//! after a crash it cannot differ from them.
 
 use fixedbitset::FixedBitSet;
 
@@ -7,7 +7,7 @@ use crate::place::Run;
 
 /// Bits of a word of the bitmap.
 const WORD_BITS: usize = usize::BITS as usize;
-/// How many blocks behind the first run that is long enough are searched for one that fits better.
+/// How many blocks after the first run that is long enough are searched for one that fits better.
 const WINDOW_BLOCKS: usize = 16 << 10;
 
 /// The blocks of a segment.
@@ -16,7 +16,7 @@ pub(crate) struct Segment {
     used_blocks: u32,
     /// Where the last search ended.
     cursor: usize,
-    /// No free run is longer; it may be that none is so long.
+    /// Upper bound on the free runs, in blocks.
     longest: u32,
 }
 
@@ -51,7 +51,7 @@ impl Segment {
         self.blocks() - self.used_blocks
     }
 
-    /// No free run is longer.
+    /// Upper bound on the free runs, in blocks.
     pub(crate) fn longest(&self) -> u32 {
         self.longest
     }
@@ -87,8 +87,8 @@ impl Segment {
         run.range().end <= self.used.len() && self.used.contains_all_in_range(run.range())
     }
 
-    /// A free run of so many blocks, which the caller takes. The search begins where the last one ended: what is written one
-    /// after the other then lies one after the other, and becomes one write.
+    /// A free run of this many blocks, which the caller takes. The search begins where the last one ended, so extents that are
+    /// written one after the other are neighbours, and become one write.
     pub(crate) fn find(&mut self, blocks: u32) -> Option<Run> {
         if blocks > self.longest {
             return None;
@@ -98,7 +98,7 @@ impl Segment {
         let found = match behind {
             Some(found) => Some(found),
             None => {
-                // A run that goes over the cursor was seen in part only, so this search goes over it.
+                // The first search saw only a part of a run that crosses the cursor, so this one goes beyond the cursor.
                 let end = self.next(cursor, true);
                 let (before, seen_before) = self.best_fit(0..end, blocks);
                 if before.is_none() {
@@ -112,7 +112,7 @@ impl Segment {
         Some(run)
     }
 
-    /// The shortest of the free runs that are long enough, as far as the window goes; and the longest that was seen.
+    /// The shortest free run in the window that is long enough; and the longest that was seen.
     fn best_fit(&self, range: std::ops::Range<usize>, blocks: u32) -> (Option<u32>, u32) {
         let (mut best, mut longest): (Option<Run>, u32) = (None, 0);
         let mut end = range.end;

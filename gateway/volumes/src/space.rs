@@ -1,4 +1,4 @@
-//! How full a volume is, and from where on something has to be done.
+//! How full a volume is, and when it needs more segments or attention.
 
 /// What is where in a volume, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -11,9 +11,9 @@ pub struct Space {
     pub used: u64,
     /// Blocks that are freed, and not reusable yet.
     pub waiting: u64,
-    /// Blocks of writes whose outcome nobody will learn before their segment is leased anew.
+    /// Blocks of writes whose outcome nobody will learn before their segment is leased again.
     pub in_doubt: u64,
-    /// Free blocks from which nothing is allocated now: their segments are about to be leased anew.
+    /// Free blocks from which nothing is allocated now: their segments are about to be leased again.
     pub paused: u64,
 }
 
@@ -28,7 +28,7 @@ pub struct Usage {
     pub waiting: u64,
 }
 
-/// From which share of the leased segments on something is to be done, in percent.
+/// The used shares of the leased segments at which something has to be done, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watermarks {
     /// Lease another segment, or let the volume grow by a step: puts that find much room write one after the other.

@@ -1,5 +1,5 @@
-//! The superblock: what a volume is. It fits in one sector of 512 bytes, and there are two copies. A write goes to the copy that
-//! is older, so a write that is cut short leaves the other one whole.
+//! The superblock, which describes a volume. It fits in one sector of 512 bytes, and there are two copies. A write replaces the
+//! older copy, so a write that is cut short leaves the other one whole.
 
 use uuid::Uuid;
 
@@ -11,7 +11,7 @@ use crate::{
 
 /// Bytes of one copy.
 pub(crate) const SUPERBLOCK_BYTES: usize = 512;
-/// Where the copies begin, in bytes from the beginning of the file. A copy is written if its number is the sequence's remainder.
+/// Where the copies begin, in bytes from the beginning of the file. A write goes to copy *sequence mod 2*.
 pub(crate) const COPIES: [u64; 2] = [0, 32 << 10];
 
 const MAGIC: [u8; 8] = *b"MANTLVOL";

@@ -1,8 +1,8 @@
-//! A mounted volume: its superblock, its growth, and that it is read-only once a flush has failed.
+//! A mounted volume: its superblock and its growth. It becomes read-only when a flush fails.
 //!
 //! **Old copies.** Each mount raises the mount epoch in the superblock, and the caller records it in the database before the first
-//! put. A copy of the volume keeps the epoch that it had, so after another mount of the original it is behind the database and is
-//! refused. A volume that is ahead is taken: the process died before it recorded the epoch, or the database was restored.
+//! put. A copy of the volume keeps the epoch that it had. After another mount of the original this epoch is lower than the recorded
+//! one, and the copy is refused. A higher epoch is accepted: the process died before it recorded it, or the database was restored.
 
 use std::{
     io::{self, IoSlice},
@@ -22,12 +22,12 @@ use crate::{
     superblock::{COPIES, NoSuperblock, SUPERBLOCK_BYTES, Superblock},
 };
 
-/// So many bytes of a segment are filled by one write.
+/// Bytes of zeros in one write, when a segment is filled.
 const FILLED_BYTES: usize = 1 << 20;
-/// Writes of a filling between two flushes: the flush of a put waits for what was written before it.
+/// Writes between two flushes, when a segment is filled. A put's flush waits for what was written before it.
 const FILLED_PER_FLUSH: usize = 8;
 
-/// What a new volume is to be.
+/// The properties of a new volume.
 #[derive(Clone, Copy, Debug)]
 pub struct NewVolume {
     /// The cluster whose database will name the extents.
@@ -108,7 +108,7 @@ impl Volume {
         })
     }
 
-    /// A volume that another process has mounted, or may have: it is read, and nothing is written to it.
+    /// Opens a volume to read it only, because another process has mounted it or may do so.
     ///
     /// # Errors
     /// `OtherCluster`, `OtherVolume`, `NoSuperblock`, `Version`, `Io`.
@@ -206,7 +206,7 @@ impl Volume {
         })
     }
 
-    /// Whether a flush has failed. What the disk holds is unknown then: the kernel has forgotten what it could not write, so
+    /// Whether a flush has failed. Then it is unknown what the disk holds: the kernel has dropped what it could not write, so
     /// another flush would succeed without it.
     pub fn is_read_only(&self) -> bool {
         self.is_read_only.load(Ordering::Acquire)
@@ -256,7 +256,7 @@ fn read_superblock(file: &dyn VolumeFile) -> Result<Superblock, MountError> {
         }
     }
     match (newest, unknown) {
-        // Even if the other copy is known: it is older, or a newer release has not finished what it began.
+        // Also if the other copy is known: it is older, or a newer release has written only one of them.
         (_, Some(version)) => Err(MountError::Version(version)),
         (Some(newest), None) => Ok(newest),
         (None, None) => Err(MountError::NoSuperblock),

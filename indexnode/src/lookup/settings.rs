@@ -11,7 +11,7 @@ pub struct LookupSettings {
     pub cache_levels: usize,
     /// Most bytes that the cached prefixes take. A full cache adds no entries; lookups walk the table instead.
     pub cache_bytes_max: usize,
-    /// The entries that a modified directory removes.
+    /// Which entries a change of a directory removes: those of paths through it (`range`), or all, for measurements.
     pub invalidation: Invalidation,
 }
 

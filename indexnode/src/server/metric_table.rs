@@ -6,12 +6,13 @@ use mantle_telemetry::metrics::{Metric, counter, gauge, histogram};
 pub const METRICS: &[Metric] = &[
     counter("mantle_index_lookups_total", "group, result", "Paths looked up, by the result of their batch."),
     histogram("mantle_index_lookup_seconds", "group", "Time of a batch of lookups, the read index included."),
-    counter("mantle_index_read_index_batches_total", "group", "Read indexes taken, as leader or from the leader."),
+    counter("mantle_index_read_index_batches_total", "group", "Read indexes taken, by the leader itself or from it."),
     counter("mantle_index_read_index_requests_total", "group", "Batches of lookups that waited for a read index."),
     counter(
         "mantle_index_cache_lookups_total",
         "group, result",
-        "Lookups by the cache: `hit`, `miss`, `bypass` (the prefix is changing, or denied); `refused`: entries that found it full.",
+        "Lookups in the cache: `hit`, `miss`, `bypass` (the prefix is changing, or the caller may not search it). \
+         `refused`: entries that the full cache did not take.",
     ),
     gauge("mantle_index_cache_entries", "group", "Prefixes in the cache."),
     gauge("mantle_index_cache_bytes", "group", "Memory of the cache."),
@@ -19,16 +20,33 @@ pub const METRICS: &[Metric] = &[
     counter(
         "mantle_index_calls_refused_total",
         "reason",
-        "gRPC calls refused: `unauthenticated` (no TLS, or no certificate), `denied` (the certificate is not for the call).",
+        "gRPC calls refused: `unauthenticated` (no TLS, or no certificate), `denied` (the certificate is not for the \
+         call).",
     ),
     counter("mantle_index_awaits_total", "group, result", "Changes that gateways waited for."),
     histogram("mantle_index_await_seconds", "group", "Time that a gateway waited for its change to be applied."),
     gauge("mantle_index_waiters", "group", "Callers that wait for a change to be applied."),
     gauge("mantle_index_serving", "group", "1: the replica has a complete index."),
-    gauge("mantle_index_ready", "group", "1: the replica answered its last check, at most a second ago, as a lookup."),
-    gauge("mantle_index_log_lost", "group", "1: the replica's folder went back; it joins anew under another id (P48)."),
-    gauge("mantle_index_differs", "group", "1: the replica's state differed from the leader's; it joins anew (P49)."),
-    counter("mantle_index_joins_anew_total", "group", "Times that the replica joined anew for one of these reasons."),
+    gauge(
+        "mantle_index_ready",
+        "group",
+        "1: the replica could answer a lookup at its last check, at most a second ago.",
+    ),
+    gauge(
+        "mantle_index_log_lost",
+        "group",
+        "1: the replica's folder was replaced by an older copy; the replica joins again under another id (P48).",
+    ),
+    gauge(
+        "mantle_index_differs",
+        "group",
+        "1: the replica's state differed from the leader's; the replica joins again (P49).",
+    ),
+    counter(
+        "mantle_index_joins_anew_total",
+        "group",
+        "Times that the replica joined again because of `mantle_index_log_lost` or `mantle_index_differs`.",
+    ),
     gauge(
         "mantle_index_leader_in_doubt",
         "group",
@@ -42,7 +60,7 @@ pub const METRICS: &[Metric] = &[
     gauge(
         "mantle_index_expired_locks",
         "group",
-        "Rename locks whose time is over and that are not released yet, on the leader.",
+        "On the leader: rename locks that have expired and are not released yet.",
     ),
     gauge("mantle_index_heap_bytes", "group", "Memory of the index's tables."),
     gauge("mantle_index_resident_bytes", "", "Resident memory of the process."),
@@ -50,29 +68,34 @@ pub const METRICS: &[Metric] = &[
     counter(
         "mantle_index_raft_term_jumps_total",
         "group",
-        "Messages and answers whose term was more than 100 ahead: an old folder, or a forgery.",
+        "Messages and answers whose term was more than 100 higher than the replica's: a sign of an old folder, or of a \
+         forgery.",
     ),
     gauge("mantle_index_raft_last_index", "group", "Log index of the last entry."),
     gauge("mantle_index_raft_committed_index", "group", "Log index of the last committed entry."),
     gauge("mantle_index_raft_applied_index", "group", "Log index of the last applied entry."),
     gauge("mantle_index_raft_snapshot_index", "group", "Log index that the last snapshot covers."),
-    gauge("mantle_index_log_bytes", "group", "Raft log on disk."),
+    gauge("mantle_index_log_bytes", "group", "Bytes of the Raft log on disk."),
     counter("mantle_index_applied_entries_total", "group", "Log entries applied."),
     counter("mantle_index_applied_operations_total", "group", "Operations on directories applied."),
-    counter("mantle_index_apply_busy_microseconds_total", "group", "Time spent applying."),
+    counter("mantle_index_apply_busy_microseconds_total", "group", "Time spent on applying log entries."),
     gauge(
         "mantle_index_streaming",
         "group",
         "1: this replica leads and reads the change streams of all nodes that answer.",
     ),
     gauge("mantle_index_source_streaming", "group, source", "1: the change stream of this PostgreSQL node is read."),
-    gauge("mantle_index_received_lsn", "group, source", "WAL position received from the node."),
-    gauge("mantle_index_applied_lsn", "group, source", "WAL position of the node that is applied."),
+    gauge(
+        "mantle_index_received_lsn",
+        "group, source",
+        "WAL position up to which the group has received the node's stream.",
+    ),
+    gauge("mantle_index_applied_lsn", "group, source", "WAL position of the node up to which the index has applied."),
     gauge("mantle_index_stream_lag_bytes", "group, source", "WAL received from the node and not applied yet."),
     gauge(
         "mantle_index_released_lsn",
         "group, source",
-        "WAL position of the node that every synchronous standby has flushed (P5).",
+        "WAL position of the node up to which every synchronous standby has flushed (P5).",
     ),
     gauge(
         "mantle_index_gate_held_bytes",

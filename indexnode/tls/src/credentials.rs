@@ -168,7 +168,7 @@ pub struct Https {
     pub certificate_file: PathBuf,
     /// Its private key in PEM. Users other than the owner and the group may not read it.
     pub key_file: PathBuf,
-    /// The oldest version of TLS that clients may speak, `"1.2"` or `"1.3"`.
+    /// The oldest version of TLS that clients may speak, `"1.2"` (if it is not given) or `"1.3"`.
     #[serde(default)]
     pub minimum_version: MinimumVersion,
 }

@@ -12,9 +12,9 @@ pub const METRICS: &[Metric] = &[
     counter(
         "mantle_tls_reloads_total",
         "file",
-        "Times that changed certificates were read, by the first of the files that belong together.",
+        "Times that changed certificates were read. Files that are read together count under the first of them.",
     ),
-    gauge("mantle_tls_files_refused", "file", "1: the files are not good, and the ones before stay in use."),
+    gauge("mantle_tls_files_refused", "file", "1: the files cannot be used, and the earlier ones stay in use."),
     counter(
         "mantle_tls_connections_total",
         "kind",

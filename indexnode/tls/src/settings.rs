@@ -9,14 +9,14 @@ use serde::Deserialize;
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TlsSettings {
-    /// Certificates of the authorities that this process trusts, in PEM: two while one replaces the other.
+    /// Certificates of the authorities that this process trusts, in PEM: two while a new one replaces the old one.
     pub ca_file: PathBuf,
     /// The certificate of this process in PEM, then those between it and the authority. Its subject names the role as
     /// organizational unit: `mantle-peer`, `mantle-gateway` or `mantle-administrator`.
     pub certificate_file: PathBuf,
     /// Its private key in PEM. Users other than the owner and the group may not read it.
     pub key_file: PathBuf,
-    /// How far the change from plain connections to TLS has come.
+    /// How far the change from plain connections to TLS has come; `strict` if it is not given.
     #[serde(default)]
     pub phase: Phase,
 }

@@ -52,9 +52,9 @@ macro_rules! error_table {
 
 error_table! {
     InvalidName "invalid_name" "MT001" 400 "InvalidArgument" No "A name is empty, `.`, `..`, or contains `/` or NUL.";
-    NameTooLong "name_too_long" "MT002" 400 "KeyTooLongError" No "A name is over 255 bytes.";
-    KeyTooLong "key_too_long" "MT003" 400 "KeyTooLongError" No "A key is over 1024 bytes, or a rename would make one so.";
-    PathTooDeep "path_too_deep" "MT004" 400 "KeyTooLongError" No "A path has more than 128 components, or a rename would make one so.";
+    NameTooLong "name_too_long" "MT002" 400 "KeyTooLongError" No "A name has more than 255 bytes.";
+    KeyTooLong "key_too_long" "MT003" 400 "KeyTooLongError" No "A key has more than 1,024 bytes, or would have after the rename.";
+    PathTooDeep "path_too_deep" "MT004" 400 "KeyTooLongError" No "A path has more than 128 components, or would have after the rename.";
     InvalidNamespaceName "invalid_namespace_name" "MT005" 400 "InvalidBucketName" No "A namespace name breaks S3's rules for bucket names.";
     InvalidArgument "invalid_argument" "MT006" 400 "InvalidArgument" No "A parameter is missing, malformed or out of range.";
     BatchTooLarge "batch_too_large" "MT007" 400 "InvalidRequest" No "A batch has more elements, or needs more latches, than allowed.";
@@ -63,14 +63,14 @@ error_table! {
     AlreadyExists "already_exists" "MT012" 409 "OperationAborted" No "The entry exists already.";
     NamespaceExists "namespace_exists" "MT013" 409 "BucketAlreadyExists" No "The namespace exists already and belongs to somebody else.";
     ParentIsObject "parent_is_object" "MT014" 409 "ParentIsObject" No "A component of the path, other than the last, is an object.";
-    IsDirectory "is_directory" "MT015" 409 "KeyIsDirectory" No "An object was to be created where a directory of that name is.";
-    IsObject "is_object" "MT016" 409 "KeyIsObject" No "A directory was to be created where an object of that name is.";
+    IsDirectory "is_directory" "MT015" 409 "KeyIsDirectory" No "A directory has the name that the object would get.";
+    IsObject "is_object" "MT016" 409 "KeyIsObject" No "An object has the name that the directory would get.";
     NotEmpty "not_empty" "MT017" 409 "BucketNotEmpty" No "The directory or namespace is not empty.";
     DirectoryRemoved "directory_removed" "MT018" 503 "ServiceUnavailable" SameRequestId "The directory was removed between its lookup and the change; look it up again.";
     PreconditionFailed "precondition_failed" "MT019" 412 "PreconditionFailed" No "A condition of the request does not hold, such as If-Match.";
     RequestMismatch "request_mismatch" "MT020" 422 "IdempotencyParameterMismatch" No "The request id was used before for another request.";
-    RequestExpired "request_expired" "MT021" 409 "OperationAborted" No "The request id is too old to be answered.";
-    RenameLoop "rename_loop" "MT022" 409 "InvalidRequest" No "A directory was to be moved into itself or below itself.";
+    RequestExpired "request_expired" "MT021" 409 "OperationAborted" No "The request id is so old that the answer to it may be gone.";
+    RenameLoop "rename_loop" "MT022" 409 "InvalidRequest" No "A directory cannot be moved into itself or below itself.";
     Locked "locked" "MT023" 503 "SlowDown" SameRequestId "Another rename holds a directory on the path.";
     StaleEpoch "stale_epoch" "MT024" 503 "ServiceUnavailable" SameRequestId "The index was rebuilt since the rename was prepared.";
     AttemptSuperseded "attempt_superseded" "MT025" 503 "ServiceUnavailable" SameRequestId "The rename's attempt was aborted or superseded; nothing was moved.";
@@ -89,22 +89,22 @@ error_table! {
     WrongIsolation "wrong_isolation" "MT041" 500 "InternalError" No "The function runs under READ COMMITTED only.";
     WeakCommit "weak_commit" "MT042" 500 "InternalError" No "synchronous_commit is weaker than the flush that an acknowledgement needs.";
     WrongNode "wrong_node" "MT043" 503 "ServiceUnavailable" SameRequestId "The directory's shard is on another node, or moved there during the call.";
-    LeaseExpired "lease_expired" "MT044" 503 "ServiceUnavailable" SameRequestId "The path was resolved too long before the change; resolve it again.";
-    LineageChanged "lineage_changed" "MT045" 503 "ServiceUnavailable" SameRequestId "The path was resolved before the database was promoted or restored, or its index rebuilt; resolve it again.";
-    NotPrepared "not_prepared" "MT046" 503 "ServiceUnavailable" SameRequestId "The index has not prepared this change as it was called; prepare it again.";
-    TreeTooLarge "tree_too_large" "MT047" 409 "OperationAborted" No "Too many directories are below the one to remove; remove it in parts, or let the namespace's owner remove it.";
-    StaleSegment "stale_segment" "MT048" 503 "ServiceUnavailable" SameRequestId "The bytes are in a segment of a volume that is not, or no longer, leased under the epoch that was given; nothing was stored.";
+    LeaseExpired "lease_expired" "MT044" 503 "ServiceUnavailable" SameRequestId "Too much time passed between the resolution of the path and the change; resolve it again.";
+    LineageChanged "lineage_changed" "MT045" 503 "ServiceUnavailable" SameRequestId "The database was promoted or restored, or the index rebuilt, after the path was resolved; resolve it again.";
+    NotPrepared "not_prepared" "MT046" 503 "ServiceUnavailable" SameRequestId "The index has not prepared this change with these arguments; prepare it again.";
+    TreeTooLarge "tree_too_large" "MT047" 409 "OperationAborted" No "The directory has too many directories below it; remove it in parts, or let the namespace's owner remove it.";
+    StaleSegment "stale_segment" "MT048" 503 "ServiceUnavailable" SameRequestId "The bytes are in a segment of a volume whose lease does not have the epoch that was given, or has ended; nothing was stored.";
     InvalidLocator "invalid_locator" "MT049" 500 "InternalError" No "A locator of bytes in a volume names no segment and epoch, or a locator of bytes inside PostgreSQL came without the bytes.";
-    NotLeader "not_leader" "MT050" 503 "ServiceUnavailable" SameRequestId "The replica asked is not the leader of its group.";
+    NotLeader "not_leader" "MT050" 503 "ServiceUnavailable" SameRequestId "The replica that was asked is not the leader of its group.";
     IndexUnavailable "index_unavailable" "MT051" 503 "ServiceUnavailable" SameRequestId "No replica of the index answers.";
     AwaitTimeout "await_timeout" "MT052" 503 "ServiceUnavailable" SameRequestId "The change is committed, but the index did not confirm it in time.";
-    UnknownOutcome "unknown_outcome" "MT053" 503 "ServiceUnavailable" SameRequestId "The connection broke during the commit, or the answer did not come in time; the change may or may not be there.";
-    DatabaseUnavailable "database_unavailable" "MT054" 503 "ServiceUnavailable" SameRequestId "PostgreSQL does not answer, or refused for a passing reason.";
-    UnknownGroup "unknown_group" "MT055" 503 "ServiceUnavailable" SameRequestId "The replica asked hosts no replica of the index group.";
-    NotServed "not_served" "MT056" 503 "ServiceUnavailable" SameRequestId "The index group asked does not serve the namespace, or not yet: another one does, or is about to.";
-    BytesUnavailable "bytes_unavailable" "MT057" 503 "ServiceUnavailable" SameRequestId "The bucket of the objects' bytes does not answer, or refuses the gateway; or the volume is not mounted, or only at another gateway.";
+    UnknownOutcome "unknown_outcome" "MT053" 503 "ServiceUnavailable" SameRequestId "The connection broke during the commit, or the answer did not come in time; nobody knows whether the change was made.";
+    DatabaseUnavailable "database_unavailable" "MT054" 503 "ServiceUnavailable" SameRequestId "PostgreSQL does not answer, or refused for a temporary reason.";
+    UnknownGroup "unknown_group" "MT055" 503 "ServiceUnavailable" SameRequestId "The IndexNode that was asked has no replica of the index group.";
+    NotServed "not_served" "MT056" 503 "ServiceUnavailable" SameRequestId "The index group that was asked does not serve the namespace, or not yet; another group does, or will soon.";
+    BytesUnavailable "bytes_unavailable" "MT057" 503 "ServiceUnavailable" SameRequestId "The bucket of the objects' bytes does not answer or refuses the gateway; or this gateway has not mounted its volume, or cannot read the volume of another gateway.";
     NoSuchVolume "no_such_volume" "MT058" 404 "InternalError" No "The volume is not registered.";
-    VolumeSuperseded "volume_superseded" "MT059" 409 "InternalError" No "The volume was mounted since: this is an old copy of it, or an older mount.";
+    VolumeSuperseded "volume_superseded" "MT059" 409 "InternalError" No "The volume was mounted again later: this is an old copy of it, or an older mount.";
     BytesCorrupt "bytes_corrupt" "MT060" 500 "InternalError" No "The object's bytes are not those that were written: the storage has damaged them.";
     Internal "internal" "MT099" 500 "InternalError" No "A fault of the service; its log has the cause.";
 }

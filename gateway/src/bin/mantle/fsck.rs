@@ -35,9 +35,9 @@ const SLICE_DIRECTORIES: usize = 2000;
 const CONFIRMATIONS: usize = 5;
 const CONFIRMATION_PAUSE: Duration = Duration::from_secs(1);
 const SHOWN_MAX: usize = 20;
-const RIGHTS: &str = "the role has to be in mantle_gateway and mantle_analyst, with a grant on all namespaces ('*')";
+const RIGHTS: &str = "the role has to be in mantle_monitor and mantle_analyst, with a grant on all namespaces ('*')";
 
-/// The database role needs mantle_gateway, and mantle_analyst with a grant on all namespaces; or it owns the tables.
+/// The database role is in mantle_monitor, and in mantle_analyst with a grant on all namespaces; or it owns the tables.
 #[derive(clap::Args)]
 pub struct Options {
     #[command(flatten)]
@@ -59,7 +59,7 @@ type Records = HashMap<DirectoryId, DirectoryRecord>;
 pub struct Answer {
     /// Whether everything was compared and nothing differs.
     sound: bool,
-    /// Problems of PostgreSQL's own tables, by `mantle.check()`; none with `--index-only`.
+    /// Problems of PostgreSQL's own tables, found by `mantle.check()`; empty with `--index-only`.
     problems: Vec<Problem>,
     /// The replicas that were named, for each group.
     replicas: Vec<Compared>,
@@ -69,7 +69,7 @@ pub struct Answer {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Problem {
-    /// Its kind.
+    /// Kind of the problem, a word of `mantle.check()`.
     problem: String,
     /// Id of the namespace.
     ns: Option<i64>,
@@ -77,7 +77,7 @@ pub struct Problem {
     pid: Option<i64>,
     /// Name of the entry in the directory.
     name: Option<String>,
-    /// In words.
+    /// The problem in words.
     detail: Option<String>,
 }
 
@@ -93,7 +93,7 @@ pub struct Compared {
     compared: usize,
     /// The directories that differ.
     differences: Vec<Difference>,
-    /// Why it could not be compared to the end.
+    /// Why the comparison ended early; null if it did not.
     error: Option<String>,
 }
 

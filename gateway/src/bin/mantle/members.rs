@@ -61,9 +61,9 @@ pub struct Member {
     role: &'static str,
     /// Number of log entries that the member is not known to have.
     lag_entries: u64,
-    /// The leader has not heard from it for longer than any election timeout.
+    /// Whether the leader has not heard from it for longer than any election timeout.
     down: bool,
-    /// Milliseconds since the leader heard from it; null if it has not since it leads, and of the leader itself.
+    /// Milliseconds since the leader heard from it; null if the leader has not heard from it yet, and for the leader itself.
     heard_ms: Option<u64>,
 }
 

@@ -53,9 +53,9 @@ pub struct Namespace {
     name: String,
     /// The index group that serves it.
     group: i32,
-    /// While it moves: the other group.
+    /// The other group of a move; null if the namespace does not move.
     other_group: Option<i32>,
-    /// While it moves: `copy`, `both` or `switched`.
+    /// Phase of the move: `copy`, `both` or `switched`; null if the namespace does not move.
     phase: Option<String>,
 }
 
@@ -65,8 +65,8 @@ pub struct Namespace {
 pub struct Moved {
     /// Name of the namespace.
     name: String,
-    /// The phases that were seen, in order. The last is the result: `done` of a move. Of an abort `aborted`, or
-    /// `switched` where it came too late.
+    /// The phases that the command saw, in order. The last one is the result: `done` for a move; for an abort `aborted`, or
+    /// `switched` if it came too late.
     phases: Vec<String>,
 }
 

@@ -69,7 +69,7 @@ pub struct Connections {
     pooler_servers: u64,
     /// Sessions of the IndexNodes' leader.
     index: u64,
-    /// Sessions of the other nodes of Citus, which each keep one for every session that reached several nodes.
+    /// Sessions that the other nodes of Citus keep here: one for each of their sessions that executed a statement on this node.
     citus: u64,
     /// Sessions of Patroni.
     patroni: u64,
@@ -87,7 +87,7 @@ pub struct Connections {
 pub struct Memory {
     /// PostgreSQL's `shared_buffers`.
     shared_buffers: u64,
-    /// PostgreSQL's shared memory beside them: the lock table, the WAL's buffers and others.
+    /// PostgreSQL's shared memory beside `shared_buffers`: the lock table, the WAL's buffers and others.
     shared_other: u64,
     /// Private memory of all PostgreSQL sessions.
     sessions: u64,
@@ -111,7 +111,7 @@ pub struct Disk {
     objects: u64,
     /// Rows of directories with their PostgreSQL indexes, of the whole cluster, once.
     directories: u64,
-    /// Answers to requests that are kept (`mantle.request_retention_s`, `mantle.request_rows_max`), likewise.
+    /// Answers to requests that are kept (`mantle.request_retention_s`, `mantle.request_rows_max`), of the whole cluster, once.
     requests: u64,
     /// WAL that one server writes a second.
     wal_per_second: u64,

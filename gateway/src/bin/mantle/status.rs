@@ -46,9 +46,9 @@ pub struct Replica {
     group: Option<u32>,
     /// As it was named.
     address: String,
-    /// Why it does not answer.
+    /// Why the replica does not answer; null if it does.
     error: Option<String>,
-    /// What it says of itself; null if it does not answer.
+    /// What the replica says of itself; null if it does not answer.
     state: Option<State>,
 }
 
@@ -62,11 +62,11 @@ pub struct State {
     role: String,
     /// Whether it answers lookups.
     ready: bool,
-    /// Why it does not.
+    /// Why it does not answer lookups; null if it does.
     not_ready: Option<String>,
-    /// Its log lacked entries that it had acknowledged: it joins anew.
+    /// Its log lacked entries that it had acknowledged, so it joins again.
     log_lost: bool,
-    /// Its state differed from the leader's: it joins anew.
+    /// Its state differed from the leader's, so it joins again.
     differs: bool,
     /// Raft's term.
     term: u64,
@@ -84,23 +84,23 @@ pub struct State {
     resident_bytes: u64,
     /// Locks of prepared renames.
     locks: u64,
-    /// Lookups a second, counted for `--seconds`; null with 0.
+    /// Lookups a second, counted for `--seconds`; null if that is 0.
     lookups_per_second: Option<f64>,
-    /// Paths looked up since it started.
+    /// Paths looked up since the process started.
     lookups: u64,
-    /// Lookups that looked for a cached prefix since it started.
+    /// Lookups that looked for a cached prefix since the process started.
     cache_lookups: u64,
-    /// Those of them that found one.
+    /// Those of `cache_lookups` that found a cached prefix.
     cache_hits: u64,
-    /// Read indexes taken since it started.
+    /// Read indexes taken since the process started.
     read_index_batches: u64,
-    /// Batches of lookups that waited for them.
+    /// Batches of lookups that waited for a read index.
     read_index_requests: u64,
     /// Callers that wait for a change to be applied.
     waiters: u64,
     /// Of a leader: whether it reads the change streams.
     streaming: bool,
-    /// Of a leader: why it does not.
+    /// Of a leader: why it does not read the change streams; null if it does.
     interruption: Option<String>,
     /// The PostgreSQL nodes that the group reads.
     sources: Vec<Source>,
@@ -114,7 +114,7 @@ pub struct Source {
     source: u32,
     /// PostgreSQL's timeline.
     timeline: u32,
-    /// Everything that committed there before this position is in the index.
+    /// WAL position: everything that committed on the node before it is in the index.
     applied_lsn: String,
     /// Of a streaming leader: WAL that was received and is not applied.
     lag_bytes: Option<u64>,

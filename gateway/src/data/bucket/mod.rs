@@ -1,5 +1,5 @@
-//! Bytes in a bucket of another object store: S3, Google Cloud Storage or Azure. It is for users who already have such
-//! a store. The gateways then need no shared file system: each of them can read all bytes in the bucket.
+//! Bytes in a bucket of another object store: S3, Google Cloud Storage or Azure. This is for users who already have such a
+//! store. The gateways then need no shared file system: each of them can read all bytes in the bucket.
 //!
 //! A key is `<cluster>/<xx>/<id>` below the bucket's prefix. It contains the cluster, so that a sweeper lists and
 //! removes only what gateways of its own database have written.
@@ -17,8 +17,8 @@ use uuid::Uuid;
 use super::{Checksums, Content, OldBytes, Stored, UploadError, Written, body::Body};
 use crate::config::Bucket;
 
-/// Larger objects are uploaded in parts of this size, all but the last: some stores want equal parts. S3 takes 10,000 parts of
-/// at least 5 MiB, and the largest object has 5 GiB.
+/// Larger objects are uploaded in parts of this size, since some stores want equal parts; only the last may be smaller. S3 takes
+/// 10,000 parts of at least 5 MiB, and the largest object has 5 GiB.
 const PART_BYTES: usize = 8 << 20;
 /// Parts of one upload that are sent while the next one arrives.
 const PARTS_IN_FLIGHT: usize = 2;
@@ -38,7 +38,7 @@ pub(super) fn parse(locator: &str) -> Option<(&str, Key)> {
     Some((name, Key::parse(key).ok()?))
 }
 
-/// Names in a folder ascend, as those of files do. Folders are many, since some stores spread keys by their beginning.
+/// Names in a folder ascend, as those of files do. There are many folders, since some stores spread keys by their beginning.
 fn new_key(cluster: Uuid) -> String {
     let id = Uuid::now_v7().simple().to_string();
     format!("{}/{}/{id}", cluster.simple(), &id[id.len() - 2..])
@@ -70,7 +70,7 @@ impl BucketStore {
         let locator = format!("{PREFIX}{}/{key}", self.name);
         let key = Key::from(key);
         let first = body.piece(PART_BYTES).await?;
-        // The time of an object in parts is that of its beginning.
+        // An object in parts gets the time at which its upload began.
         let written = Written::now();
         let checksums = if first.len() < PART_BYTES {
             let checksums = body.check()?;

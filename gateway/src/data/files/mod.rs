@@ -1,5 +1,5 @@
-//! Bytes as files in a local folder, one for an object. `object_store` writes large files, and lists and removes all
-//! files. To read a small file it would use four blocking threads in turn, so reading is in `read`.
+//! Bytes as files in a local folder, one for each object. The crate `object_store` writes large files, and lists and removes
+//! all files. To read a small file it would use four blocking threads in turn, so `read` does that instead.
 
 mod read;
 mod staged;
@@ -98,7 +98,7 @@ impl FileStore {
         self.store.delete(key).await
     }
 
-    /// Removes what uploads left that ended in their middle, if it was last written before then; returns how many files.
+    /// Removes what interrupted uploads left, if it was last written before this time; returns how many files.
     pub(super) async fn remove_unfinished(&self, before: SystemTime) -> Result<u64> {
         let objects = self.folder.join(OBJECTS);
         let removed = spawn_blocking(move || staged::remove(&objects, before)).await;

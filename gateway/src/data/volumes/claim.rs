@@ -1,5 +1,5 @@
-//! Blocks of a put, until it is known what became of them. Whoever forgets to say it loses no bytes: before metadata could name
-//! them, dropping the claim frees the blocks, and from then on it leaves them in doubt.
+//! The reserved blocks of a put, until it is known what became of its metadata. A put that ends without telling loses no bytes.
+//! Before metadata that name the blocks are sent, dropping the claim frees them. After that, dropping it leaves them in doubt.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{Volumes, unavailable};
 
-/// How long a put waits for its segment's next epoch.
+/// How long a put waits until its segment is leased under another epoch.
 const RENEWAL_MAX: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// No metadata names them, and none was sent that would.
+    /// No metadata that name them were sent.
     Unsent,
-    /// They may be named, or may yet be.
+    /// Metadata may name them, now or later.
     Sent,
     Settled,
 }
@@ -57,8 +57,8 @@ impl Claim {
         }
     }
 
-    /// PostgreSQL refused the epoch of a segment: waits until this gateway has leased it under another one. The bytes stay where
-    /// they are.
+    /// PostgreSQL refused the epoch of a segment. Waits until this gateway has leased the segment under another epoch. The bytes
+    /// stay where they are.
     ///
     /// # Errors
     /// `BytesUnavailable` if another gateway has the segment now, or that is not known in time: the bytes have to be put again.

@@ -1,8 +1,9 @@
-//! Bytes in this gateway's volume, and reads of the volumes of others. What needs the metadata database (mounting, leases of
-//! segments, deleted extents) is done by `ops/volumes`, which is told here what is wanted.
+//! Bytes in this gateway's volume, and reads of other gateways' volumes. `ops/volumes` does what needs PostgreSQL: mounts,
+//! leases of segments, deleted extents. The two share [`Volumes`]: a put tells here that it needs more room or a new lease, and
+//! is woken when there is one.
 //!
-//! - `claim`: blocks that are reserved until it is known what became of them
-//! - `read`: reads that are checked
+//! - `claim`: reserved blocks of a put, until it is known what became of its metadata
+//! - `read`: reads whose every byte is checked
 //! - `report`: metrics of the volume
 //! - `write`: a client's bytes
 
@@ -31,7 +32,7 @@ use uuid::Uuid;
 pub(super) use self::{claim::Claim, write::pieces};
 use crate::config;
 
-/// From so much on puts wait for more room, in percent.
+/// When this share of the leased segments is used, puts wait for more room, in percent.
 const CROWDED_PERCENT: u8 = 97;
 
 /// This gateway's volume, and those of others that it reads. A clone is the same volumes.
@@ -46,7 +47,7 @@ struct Inner {
     own: Mutex<Option<VolumeId>>,
     /// Volumes of others that are open, or of this gateway before it is mounted.
     views: Mutex<BTreeSet<VolumeId>>,
-    /// Whether more room may come: who finds none may wait.
+    /// Whether more room may come, so that a put which finds none may wait.
     can_grow: AtomicBool,
     /// Bytes that puts are about to write.
     coming: AtomicU64,
@@ -72,7 +73,7 @@ impl Volumes {
     /// Nothing is mounted yet.
     pub(super) fn new(settings: &config::Volumes) -> Self {
         let options = Options {
-            // The database keeps what is freed for so long.
+            // PostgreSQL keeps freed rows for the delay, so blocks are free when this store learns of them.
             reuse_delay: Duration::ZERO,
             pin_max: Duration::from_millis(settings.read_ms_max),
         };
@@ -101,7 +102,7 @@ impl Volumes {
 
     /// The cluster whose volumes may be read.
     pub fn set_cluster(&self, cluster: Uuid) {
-        // The same each time.
+        // It is the same each time.
         let _ = self.0.cluster.set(cluster);
     }
 
@@ -137,19 +138,19 @@ impl Volumes {
         let own = self.0.own.lock().take();
         *self.0.problem.lock() = Some(why);
         if let Some(own) = own {
-            // It was mounted.
+            // It fails only if the volume is not mounted.
             let _ = self.0.store.remove(own).await;
         }
         self.has_changed();
     }
 
-    /// What keeps it from being mounted; `true` if that is news.
+    /// Keeps why the volume is not mounted; `true` if the reason is new.
     pub fn is_not_mounted(&self, why: &str) -> bool {
         let before = self.0.problem.lock().replace(why.to_owned());
         before.as_deref() != Some(why)
     }
 
-    /// Tells those who wait for other leases, or for room.
+    /// Wakes puts that wait for other leases, or for room.
     pub fn has_changed(&self) {
         self.0.changed.send_modify(|count| *count += 1);
     }
@@ -163,7 +164,7 @@ impl Volumes {
         self.0.can_grow.load(Ordering::Acquire)
     }
 
-    /// Asks the keeper of the volume to look after it now.
+    /// Asks `ops/volumes` to look after the volume now.
     pub fn want(&self) {
         self.0.wanted.notify_one();
     }
@@ -174,13 +175,13 @@ impl Volumes {
         self.want();
     }
 
-    /// Whether PostgreSQL has refused an epoch since the last call that is still the segment's.
+    /// Whether PostgreSQL has refused, since the last call, an epoch that its segment still has.
     pub fn take_refused(&self) -> bool {
         let refused = std::mem::take(&mut *self.0.refused.lock());
         refused.iter().any(|lease| self.0.store.epoch(lease.segment).is_ok_and(|epoch| epoch == Some(lease.epoch)))
     }
 
-    /// Waits until somebody wants something of the keeper.
+    /// Waits until a put needs room or another lease.
     pub async fn wanted(&self) {
         self.0.wanted.notified().await;
     }
@@ -191,13 +192,13 @@ impl Volumes {
         self.0.store.space(own).ok()
     }
 
-    /// As [`Self::space`], as if what puts are about to write were there already.
+    /// As [`Self::space`], and counts what puts are about to write as used.
     pub fn space_wanted(&self) -> Option<Space> {
         let space = self.space()?;
         Some(Space { used: space.used + self.0.coming.load(Ordering::Acquire), ..space })
     }
 
-    /// Whether a put had better wait: the volume can grow, or segments are leased anew in a moment.
+    /// Whether a put should wait: nearly all is used, and the volume can grow, or segments are leased again in a moment.
     fn is_crowded(&self) -> bool {
         let Some(space) = self.space_wanted() else { return false };
         let open = Space { used: space.used + space.paused, ..space };

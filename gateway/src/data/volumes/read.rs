@@ -1,4 +1,4 @@
-//! Reads whose every byte is checked. A read that finds other bytes than those that were asked for ends with an error.
+//! Reads whose every byte is checked. A read that finds other bytes than those of its locator ends with an error.
 
 use std::{io, ops::Range};
 
@@ -9,8 +9,8 @@ use mantle_volumes::{Locator, Reader};
 
 use super::{super::Content, Volumes, unavailable};
 
-/// What a read is answered instead of bytes. Whether the metadata still names them has to be asked then: if not, they were
-/// deleted meanwhile.
+/// What a read answers instead of bytes. The caller has to ask then whether metadata still name them: if not, they were deleted
+/// meanwhile.
 fn failed(locator: &Locator, cause: mantle_volumes::Error) -> Error {
     match cause {
         mantle_volumes::Error::Foreign { .. } => {
@@ -46,7 +46,7 @@ impl Volumes {
         let first = reader.next().await.map_err(|cause| failed(&locator, cause))?.unwrap_or_default();
         let is_all = first.len() as u64 == range.end - range.start;
         let rest = stream::try_unfold((reader, locator), async |(mut reader, locator)| {
-            // What is in the page cache is always ready. Without this a long read would keep every other task from its thread.
+            // Bytes in the page cache are always ready. Without this a long read would keep other tasks from its thread.
             tokio::task::yield_now().await;
             match reader.next().await {
                 Ok(piece) => Ok(piece.map(|piece: Bytes| (piece, (reader, locator)))),

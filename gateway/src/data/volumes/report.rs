@@ -1,4 +1,4 @@
-//! How full the volume is, and how it is, as metrics.
+//! The metrics of the volume: how full it is, and whether it is mounted, writable and able to grow.
 
 use mantle_volumes::Space;
 

@@ -1,4 +1,4 @@
-//! Writes a client's bytes. A piece of them is in memory at a time.
+//! Writes a client's bytes into the volume, one piece at a time, so that a large body is never in memory as a whole.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -35,9 +35,10 @@ impl Volumes {
         if first.is_empty() {
             return Ok(Stored::empty(body.check()?));
         }
-        // What does not match its digest is not written, if it is small.
+        // A small body that does not match its digest is not written.
         let checked = if is_all { Some(body.check()?) } else { None };
         let size = is_all.then_some(first.len() as u64);
+        // The object gets its id with its row, so the header says the id of the write.
         let mut writer = self.store().writer(NewBytes { generation, object: generation.id, size });
         let (mut piece, mut written) = (first, Written::now());
         let mut gathered = None;
@@ -65,9 +66,9 @@ impl Volumes {
         Ok(Claim::new(self.clone(), stored))
     }
 
-    /// What a put is answered instead of success.
+    /// What a failed put answers.
     fn failed(&self, cause: mantle_volumes::Error) -> Error {
-        // It was given up meanwhile: another gateway has it.
+        // The volume was given up meanwhile: another gateway has it.
         if let Err(gone) = self.own() {
             tracing::info!(%cause, "a put found its volume given up");
             return gone;
@@ -88,8 +89,8 @@ impl Volumes {
         }
     }
 
-    /// While the volume grows, or its segments are leased anew, it is better to wait than to be refused, or to write into the last
-    /// holes.
+    /// Waits while the volume grows, or its segments are leased again, rather than have the put refused, or its bytes written into
+    /// the last small gaps.
     async fn room_for(&self, bytes: u64) -> Coming<'_> {
         let coming = Coming::new(self, bytes);
         if !self.is_crowded() {
@@ -107,7 +108,7 @@ impl Volumes {
     }
 }
 
-/// Bytes of a put that are counted as used. While they are written they are counted twice.
+/// Bytes that a put is about to write, which count as used. While they are written they are counted twice.
 struct Coming<'a> {
     volumes: &'a Volumes,
     bytes: u64,
@@ -124,7 +125,7 @@ impl Drop for Coming<'_> {
     fn drop(&mut self) {
         let inner = &self.volumes.0;
         inner.coming.fetch_sub(self.bytes, Ordering::AcqRel);
-        // Somebody waits, perhaps for this.
+        // A put that waits may be waiting for this.
         if inner.changed.receiver_count() > 0 {
             self.volumes.has_changed();
         }

@@ -1,5 +1,5 @@
 //! CompleteMultipartUpload (P53): seal the upload, put the object, finish the upload. Each step may be repeated, and after
-//! a crash between two of them anyone can find out how far the attempt came.
+//! a crash between two steps any gateway can find out how far the attempt came.
 
 use mantle_types::{Error, ErrorCode, PartitionId, Permission, Result, name::Path};
 
@@ -253,7 +253,7 @@ impl Gateway {
             checksum: &object.checksum.value,
         };
         match self.store.seal_upload(upload.attempt, &sealing).await {
-            // If that takes long, whoever does it may have died.
+            // If that takes long, the gateway that does it may have died.
             Err(e) if e.code() == ErrorCode::UploadBusy => {
                 restarts.again().await?;
                 if restarts.0 > BUSY_RESTARTS && upload.state == UploadState::Sealed {

@@ -1,5 +1,5 @@
-//! UploadPart and UploadPartCopy. The bytes are durable before the part is recorded. A copied part uses the bytes of its
-//! source, and reads them once for its etag and checksum.
+//! UploadPart and UploadPartCopy. The bytes are durable before the part is recorded. A copied part shares the bytes of its
+//! source, and reads them once for its etag and checksum. Of bytes inside PostgreSQL it stores a copy (P62).
 
 use std::ops::Range;
 

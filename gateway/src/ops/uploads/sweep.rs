@@ -1,4 +1,4 @@
-//! What becomes of uploads that no client ends, and of manifests whose object is gone.
+//! Ends uploads that no client ends, and removes manifests whose object is gone.
 
 use std::time::Duration;
 

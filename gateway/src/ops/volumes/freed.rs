@@ -1,4 +1,4 @@
-//! Takes deletes from PostgreSQL that are durable on whatever may be promoted, and makes their blocks free (P60).
+//! Takes deletes from PostgreSQL that are durable on every server that may be promoted, and makes their blocks free (P60).
 
 use mantle_types::Result;
 use mantle_volumes::Locator;
@@ -16,7 +16,7 @@ impl Keeper<'_> {
         for at in self.nodes.clone() {
             loop {
                 let horizon = self.horizons.get(&at).map(String::as_str);
-                // After an unknown outcome the segments are leased anew, and what it would have answered is found.
+                // After an unknown outcome the segments are leased again, and the scan of their rows finds the deletes of the lost answer.
                 let taken = self.store.take_freed(at, &self.mount, horizon, delay, PAGE_LOCATORS).await?;
                 if let Some(horizon) = taken.horizon {
                     self.horizons.insert(at, horizon);
@@ -36,7 +36,7 @@ impl Keeper<'_> {
             return;
         };
         match self.volumes.store().free(&locator) {
-            // Whoever leases the segment next derives that they are free.
+            // The next lease of the segment derives from the rows that they are free.
             Ok(()) | Err(mantle_volumes::Error::NotLeased(_)) => {}
             Err(cause) => {
                 metrics::counter!(FREES_REFUSED).increment(1);

@@ -1,5 +1,5 @@
-//! Keeps this gateway's volume: mounts it, leases its segments from PostgreSQL, makes the blocks of deleted objects free, and lets
-//! it grow. All of it happens ahead of the puts, which need no round trip for it.
+//! Looks after this gateway's volume: mounts it, leases its segments from PostgreSQL, makes the blocks of deleted objects free, and
+//! lets it grow. All of this happens before puts need it, so a put needs no round trip for it.
 //!
 //! - `mount`: finds or makes the volume
 //! - `segments`: leases of segments
@@ -30,12 +30,13 @@ use crate::{
     store::{Mount, Store},
 };
 
-/// How often PostgreSQL is asked for deletes. With a reuse delay of 0 their blocks are used again within a second.
+/// Time between two rounds. In each, PostgreSQL is asked for deletes: with a reuse delay of 0 their blocks are used again within a
+/// second.
 const INTERVAL: Duration = Duration::from_millis(250);
 /// The pause after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Keeps the volume for ever, if there is one.
+/// Looks after the volume for ever, if there is one.
 pub async fn run(gateway: Arc<Gateway>) {
     let Some(volumes) = gateway.data.volumes().cloned() else { return };
     mantle_telemetry::metrics::describe(metric_table::OF_VOLUMES);
@@ -65,30 +66,30 @@ struct Keeper<'a> {
     store: &'a Store,
     volumes: &'a Volumes,
     mount: Mount,
-    /// PostgreSQL's, under which the segments were taken over; `None` if they have to be taken over.
+    /// PostgreSQL's history under which the segments were taken over; `None` if they have to be taken over.
     lineage: Option<String>,
-    /// What names each node of PostgreSQL.
+    /// A partition of each PostgreSQL node, which names the node in calls.
     nodes: Vec<i64>,
-    /// Leases that were taken over, and not read yet. Nothing is allocated from their segments.
+    /// Leases that were taken over and whose rows are not read yet. Nothing is allocated from their segments.
     pending: Vec<Lease>,
-    /// Leases of segments without bytes, by the nodes that have not admitted them.
+    /// Leases of segments without bytes, by the nodes that have not admitted them yet.
     away: HashMap<i64, Vec<Lease>>,
-    /// For the next call, of each node.
+    /// Of each node: the horizon for the next call of `mantle.take_freed_delegated`.
     horizons: HashMap<i64, String>,
-    /// When there was first a put in doubt.
+    /// Since when there are puts in doubt.
     doubts_since: Option<Instant>,
     swept: Instant,
     sweep_interval: Duration,
-    /// When the volume could not grow.
+    /// When the volume last failed to grow.
     stuck: Option<Instant>,
     problem: Option<String>,
 }
 
 /// Why a round ended early.
 enum Trouble {
-    /// It may be over next time.
+    /// The next round may succeed.
     Passing(Error),
-    /// The volume was mounted again, or PostgreSQL does not know it.
+    /// The volume was mounted again elsewhere, or PostgreSQL does not know it.
     Superseded(Error),
 }
 
@@ -117,7 +118,7 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Returns why it ended.
+    /// Makes rounds until the volume is another gateway's. Returns why it ended.
     async fn keep(mut self) -> String {
         loop {
             let pause = match self.round().await {
@@ -133,8 +134,8 @@ impl<'a> Keeper<'a> {
                         error.code(),
                         ErrorCode::StaleSegment | ErrorCode::VolumeSuperseded | ErrorCode::UnknownOutcome
                     ) {
-                        // PostgreSQL was promoted or restored since, or another gateway has the volume; or segments were leased, or
-                        // deletes taken, of which the answer was lost.
+                        // PostgreSQL was promoted or restored, or another gateway has the volume. Or the answer to a call that
+                        // leased segments or took deletes was lost.
                         self.lineage = None;
                     }
                     self.note(&error);
@@ -159,11 +160,11 @@ impl<'a> Keeper<'a> {
 
     async fn round(&mut self) -> Result<(), Trouble> {
         let lineage = self.store.lineage().await?;
-        // While leases are pending their segments have the epochs before.
+        // While leases are pending, their segments still have the earlier epochs.
         let is_refused = self.volumes.take_refused() && self.pending.is_empty();
         if self.lineage.as_ref() != Some(&lineage) || is_refused {
             self.lineage = None;
-            // The same mount, once more: it is refused if another one has come.
+            // Records the same mount once more, which PostgreSQL refuses if there is a later one.
             self.store.mount_volume(&self.mount).await.map_err(|error| match error.code() {
                 ErrorCode::VolumeSuperseded | ErrorCode::NoSuchVolume => Trouble::Superseded(error),
                 _ => Trouble::Passing(error),

@@ -1,5 +1,5 @@
-//! Finds the volume in its folder, or makes one, and mounts it. The file is locked first, so no other gateway of this machine has it.
-//! A number in the superblock and in PostgreSQL grows with each mount: an old copy of the file is recognised by it.
+//! Finds the volume in its folder, or makes one, and mounts it. It locks the file first, so no other gateway of this machine has it.
+//! The mount epoch, in the superblock and in PostgreSQL, grows with each mount: an old copy of the file has a lower one.
 
 use std::{path::Path, sync::Arc};
 
@@ -49,7 +49,7 @@ async fn blocking<T: Send + 'static, E: std::fmt::Display + Send + 'static>(
     spawn_blocking(work).await.map_err(text)?.map_err(text)
 }
 
-/// The volumes in a folder, which is created. What a crash left of one that was being made is removed.
+/// The volumes in a folder. Creates the folder, and removes what a crash left of a volume that was being made.
 fn find(folder: &Path) -> std::io::Result<Vec<VolumeId>> {
     std::fs::create_dir_all(folder)?;
     for file in std::fs::read_dir(folder)? {
@@ -81,7 +81,7 @@ fn first_segments(wanted: u32, bytes_max: u64, geometry: Geometry) -> u32 {
     }
 }
 
-/// The file gets its name when it is whole.
+/// Makes a volume. The file gets its name when it is complete.
 fn make(folder: &Path, new: NewVolume) -> anyhow::Result<()> {
     let unfinished = folder.join(format!("{UNFINISHED}{}", new.volume));
     let file = RealFile::create(&unfinished)?;

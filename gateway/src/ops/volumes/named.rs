@@ -1,4 +1,4 @@
-//! Which blocks of a segment are used, by the locators that rows name.
+//! Derives which blocks of a segment are used from the locators that rows name. Nothing else records it (P61).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,9 +9,9 @@ use crate::store::NamedIn;
 /// What rows name in a segment.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Named {
-    /// Without blocks that are named twice.
+    /// Each run once, also if several rows name it.
     pub(super) used: Vec<Run>,
-    /// Texts that are kept as freed, and are not: another write has the blocks.
+    /// Locators with a freed row that is obsolete: another write has the blocks.
     pub(super) obsolete: Vec<String>,
 }
 
@@ -31,7 +31,7 @@ pub(super) fn read(named: &[NamedIn], segment: SegmentId, geometry: Geometry) ->
     }
     let mut taken: Vec<Run> = live.into_iter().collect();
     let mut obsolete = Vec::new();
-    // Of two that were freed the later one is right.
+    // Of two freed locators with the same blocks the later one is valid.
     freed.sort_unstable_by_key(|(generation, ..)| std::cmp::Reverse(*generation));
     let mut occupied = Occupied::new(&taken);
     for (_, text, runs) in freed {
@@ -71,7 +71,7 @@ impl Occupied {
     }
 }
 
-/// Whether blocks are used that nobody names and nobody waits for.
+/// Whether blocks are used that no row names, no put has reserved and no freed extent waits with.
 pub(super) fn has_unnamed(usage: Usage, named: &[Run]) -> bool {
     let named: u64 = named.iter().map(|run| u64::from(run.blocks)).sum();
     usage.used.saturating_sub(usage.unsettled).saturating_sub(usage.waiting) > named

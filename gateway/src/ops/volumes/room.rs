@@ -1,4 +1,4 @@
-//! More segments before they are needed: those that nobody has, then the volume grows.
+//! Leases more segments before puts need them: first those that are leased to nobody, then new ones by which the volume grows.
 
 use std::{
     sync::Arc,
@@ -11,7 +11,7 @@ use tokio::task::spawn_blocking;
 
 use super::{Keeper, broken};
 
-/// After so long it is tried again whether the volume can grow.
+/// Time after which another attempt to grow follows a failed one.
 const STUCK: Duration = Duration::from_secs(60);
 
 impl Keeper<'_> {
@@ -23,7 +23,7 @@ impl Keeper<'_> {
             return Ok(());
         }
         if !self.pending.is_empty() {
-            // A node of PostgreSQL is away. Segments without bytes may be used meanwhile.
+            // A PostgreSQL node does not answer. Meanwhile segments without bytes may be used.
             if !self.has_open_segments()? {
                 let leased = self.store.lease_segments(&self.mount, 1, true).await?;
                 self.take_new_into_use(&leased).await?;

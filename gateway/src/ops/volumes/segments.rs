@@ -1,6 +1,6 @@
-//! Leases of segments. A lease has an epoch, and each node of PostgreSQL takes a row's locator only if it has admitted the epoch
-//! that the locator says (P59). So once all nodes have admitted a new epoch, nothing is committed under the epoch before, and a look at the
-//! rows shows everything that ever will be: what no row names is free (P61), and puts in doubt are settled.
+//! Leases of segments. A lease has an epoch, and a PostgreSQL node accepts a row's locator only if it has admitted the epoch in the
+//! locator (P59). So once all nodes have admitted a new epoch, nothing is committed under the earlier one any more. The rows then show
+//! everything that was written before: what no row names is free (P61), and puts in doubt are settled.
 
 use std::time::Instant;
 
@@ -14,15 +14,15 @@ use super::{
 };
 use crate::store::{NamedIn, SegmentLease};
 
-/// Most locators of a page of a segment's.
+/// Most locators that are read at a time.
 const PAGE_LOCATORS: usize = 5_000;
-/// Counter of segments that are left out.
+/// Counter of segments that were not taken into use.
 const SEGMENTS_REFUSED: &str = "mantle_gateway_segments_refused_total";
 /// Most segments that a node admits in a call.
 const ADMITTED_MAX: usize = 1_000;
 
 impl Keeper<'_> {
-    /// Takes over everything that anybody has leased of the volume. Puts under way go on under the new epochs, once
+    /// Takes over all leased segments of the volume, whoever has them. Puts in progress continue under the new epochs, once
     /// [`Self::take_pending_into_use`] has come to their segments.
     pub(super) async fn take_all_over(&mut self) -> Result<()> {
         for lease in self.leases()? {
@@ -55,13 +55,13 @@ impl Keeper<'_> {
         Ok(())
     }
 
-    /// Whether anything may be allocated now, full or not.
+    /// Whether there is a leased segment that is not pending, full or not.
     pub(super) fn has_open_segments(&self) -> Result<bool> {
         let is_pending = |lease: &Lease| self.pending.iter().any(|pending| pending.segment == lease.segment);
         Ok(!self.leases()?.iter().all(is_pending))
     }
 
-    /// Leases segments under a new epoch, so that what is free there follows from rows.
+    /// Leases segments under a new epoch, so that the rows show what is free there.
     async fn lease_anew(&mut self, segments: &[SegmentId]) -> Result<()> {
         if segments.is_empty() {
             return Ok(());
@@ -80,7 +80,7 @@ impl Keeper<'_> {
         self.take_pending_into_use().await
     }
 
-    /// Lets every node take locators of the leases that were taken over, and reads what rows name there.
+    /// Lets every node admit the leases that were taken over, and reads what rows name there.
     pub(super) async fn take_pending_into_use(&mut self) -> Result<()> {
         for some in self.pending.chunks(ADMITTED_MAX) {
             try_join_all(self.nodes.iter().map(|at| self.store.admit_segments(*at, &self.mount, some))).await?;
@@ -113,14 +113,14 @@ impl Keeper<'_> {
         }
     }
 
-    /// Its bytes stay readable. Nothing is allocated there.
+    /// Does not take a segment into use: nothing is allocated there, and its bytes stay readable.
     fn leave_out(&self, segment: SegmentId) -> Result<()> {
         metrics::counter!(SEGMENTS_REFUSED).increment(1);
         self.release(segment)
     }
 
-    /// Takes new leases into use, of which PostgreSQL says whether rows may name bytes there. Those where none may need not be
-    /// admitted everywhere: a node that is away refuses puts until it has admitted them.
+    /// Takes new leases into use. PostgreSQL says of each whether rows may name bytes there. If none may, not every node has to admit
+    /// the lease: a node that does not answer refuses puts there until it has admitted it.
     pub(super) async fn take_new_into_use(&mut self, leases: &[SegmentLease]) -> Result<()> {
         let (used, unused): (Vec<SegmentLease>, Vec<SegmentLease>) =
             leases.iter().copied().partition(|lease| lease.was_used);
@@ -129,7 +129,7 @@ impl Keeper<'_> {
         self.admit_unused(&unused).await?;
         for lease in unused {
             if let Err(cause) = self.fill_and_lease(lease).await {
-                // They are leased, and not in use: taken over they will be.
+                // The segments are leased and not in use. Taking all over repairs that.
                 self.lineage = None;
                 return Err(broken(&cause));
             }
@@ -157,7 +157,7 @@ impl Keeper<'_> {
         }
         match failed {
             Some(error) if self.away.len() == self.nodes.len() => {
-                // Nobody may name bytes there, so they are taken over when somebody does.
+                // No node has admitted them, so they are taken over again when a node answers.
                 self.lineage = None;
                 Err(error)
             }
@@ -165,7 +165,7 @@ impl Keeper<'_> {
         }
     }
 
-    /// Tries again with nodes that were away.
+    /// Lets nodes that did not answer before admit their leases.
     pub(super) async fn admit_at_returned(&mut self) -> Result<()> {
         for at in self.away.keys().copied().collect::<Vec<_>>() {
             let Some(leases) = self.away.get(&at) else { continue };
@@ -191,7 +191,7 @@ impl Keeper<'_> {
         }
     }
 
-    /// Every node of PostgreSQL has admitted every lease.
+    /// Whether every PostgreSQL node has admitted every lease.
     fn is_complete(&self) -> bool {
         self.pending.is_empty() && self.away.is_empty()
     }
@@ -215,7 +215,7 @@ impl Keeper<'_> {
         Ok(())
     }
 
-    /// Finds blocks that no row names any more although nobody said so: copies, parts and manifests shared them.
+    /// Finds blocks that no row names any more and for which there is no freed row: copies, parts and manifests shared them.
     pub(super) async fn sweep(&mut self) -> Result<()> {
         if self.swept.elapsed() < self.sweep_interval || !self.is_complete() {
             return Ok(());
@@ -223,7 +223,7 @@ impl Keeper<'_> {
         self.swept = Instant::now();
         let mut with_unnamed = Vec::new();
         for lease in self.leases()? {
-            // Read before the rows are: what is put meanwhile can only make the rows name more.
+            // The usage is read before the rows, so puts that end meanwhile can only make the rows name more.
             let usage = self.volumes.store().usage(lease.segment).map_err(|cause| broken(&cause))?;
             let named = self.named_in(lease).await?;
             let Some(named) = read(&named, lease.segment, self.mount.geometry) else { continue };

@@ -41,7 +41,7 @@ struct State {
     /// Written since the last flush, in order.
     dirty: Vec<(usize, Vec<u8>)>,
     faults: Faults,
-    /// The power fails in so many calls.
+    /// The power fails after this many calls.
     power_fails_in: Option<u32>,
     is_down: bool,
 }

@@ -1,5 +1,5 @@
-//! Gets: reads ranges of a write's bytes, and checks every byte before it is returned. A small object is one read. Of a large one
-//! a piece after the other is in memory.
+//! Gets: reads ranges of a write's bytes, and checks every byte before it returns it. A small object takes one read. A large one is
+//! read in pieces, and one piece at a time is in memory.
 
 use std::{collections::VecDeque, ops::Range, sync::Arc};
 
@@ -16,9 +16,9 @@ use crate::{
     place::Extent,
 };
 
-/// Most units of one piece, which has 256 KiB: so much memory a read takes. Tests have less, so that small objects come in pieces.
+/// Most units of one piece: 256 KiB, which is the memory that a read takes. Tests have less, so that small objects come in pieces.
 const PIECE_UNITS: u32 = if cfg!(test) { 4 } else { 64 };
-/// Bytes that are not needed and lie between bytes that are: up to so many are read, too, instead of reading twice.
+/// If at most this many bytes lie between two needed ranges, they are read too, instead of reading twice.
 const GAP_BYTES_MAX: usize = if cfg!(test) { 16 } else { 4 << 10 };
 
 /// Keeps an extent's blocks.
@@ -43,8 +43,8 @@ pub struct Reader {
 }
 
 impl Store {
-    /// Reads a range of the bytes that locators name, one after the other. Nothing is read yet: the first piece tells whether they
-    /// are there.
+    /// Prepares a read of a range of the bytes that locators name, one after the other. It reads nothing yet: the first piece tells
+    /// whether the bytes are there.
     ///
     /// # Errors
     /// `Invalid` if the range goes beyond the bytes, or a locator beyond its volume; `NotMounted`.
@@ -190,7 +190,7 @@ impl Reader {
         check(verifier, now, table, data.into())
     }
 
-    /// Why bytes do not match: if the header is of another generation by now, they are that write's.
+    /// Why bytes do not match: if the header is of another generation now, they belong to that write.
     async fn why(&self, mounted: &Arc<Mounted>, verifier: &Verifier, found: Error) -> Error {
         let Some((pin, _)) = self.rest.front() else { return found };
         let at = pin.written.0.offset(mounted.volume.geometry());

@@ -1,11 +1,11 @@
 //! The store of one host: puts, gets and frees over the volumes that it has mounted.
 //!
-//! **A put** allocates blocks in memory, writes, and returns when its bytes are flushed. Until then no metadata names them. Its blocks
-//! stay reserved until the caller says what became of the metadata: [`Store::named`], or [`Store::discard`] if it was certainly
-//! refused. While that is not known they stay reserved.
+//! **A put** allocates blocks in memory, writes, and returns when its bytes are flushed. Until then no metadata name them. Its blocks
+//! stay reserved until the caller says what became of the metadata: [`Store::named`], or [`Store::discard`] if they were certainly
+//! refused.
 //!
-//! **A delete** is the metadata's. When it is durable on whatever may be promoted, the caller calls [`Store::free`], at most once for
-//! each extent that it has learned of: the second call may be of blocks that belong to another object by then.
+//! **A delete** happens in the metadata. When it is durable on every server that may be promoted, the caller calls [`Store::free`],
+//! only once for each extent: at a second call the blocks may belong to another object.
 //!
 //! **A get** pins its extents, so their blocks are not used again while it streams, for [`Options::pin_max`] at most. A reader that
 //! finds other bytes than those of its generation ends with an error and never returns them.
@@ -41,7 +41,7 @@ use crate::{
 /// How a store behaves.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How long freed blocks are not used again. A database that is restored to a time not longer ago still finds all bytes.
+    /// How long freed blocks are not used again. If the database is restored to a time within this delay, all bytes are there.
     pub reuse_delay: Duration,
     /// How long a get keeps the blocks of an object that was deleted meanwhile. A get that takes longer may end with an error.
     pub pin_max: Duration,
@@ -125,7 +125,7 @@ impl Store {
         Ok(())
     }
 
-    /// Ends the use of a volume, when what is queued is written. Its lock ends with the last read.
+    /// Writes what is queued and ends the use of a volume. Its lock ends with the last read.
     ///
     /// # Errors
     /// `NotMounted`.
@@ -154,11 +154,12 @@ impl Store {
 
     /// Lets the store allocate from a segment, which the database has leased to it under this epoch.
     ///
-    /// `used` are the blocks of every extent that a row names, live or shared by copies. Also those of extents whose delete is not
-    /// durable yet on whatever may be promoted: a failover brings their rows back. They come in any order, and may come twice.
+    /// `used` are the blocks of every extent that a row names, live or shared by copies. They include extents whose delete is not
+    /// durable yet on every server that may be promoted, since a failover brings their rows back. They come in any order, and may
+    /// come twice.
     ///
-    /// A segment that is leased already is rebuilt: a failover or a restore may have changed what rows name. What is being put, and
-    /// freed extents that wait, stay as they are unless a row names them. Puts that were left in doubt are settled, if the epoch is
+    /// A segment that is leased already is rebuilt: a failover or a restore may have changed what rows name. Blocks of puts in
+    /// progress, and freed extents that wait, stay as they are unless a row names them. Puts in doubt are settled, if the epoch is
     /// higher than before and was raised before `used` was read.
     ///
     /// # Errors
@@ -171,8 +172,8 @@ impl Store {
         mounted.allocator.lock().lease(segment.number, epoch, used)
     }
 
-    /// Writes zeros over a segment that was never used, before it is leased. The file system notes then that its blocks are written,
-    /// which the flush of a put would have to do otherwise. Nothing checks that no row names bytes there: they are lost.
+    /// Writes zeros over a segment that was never used, before it is leased. The file system then marks its blocks as written, which
+    /// otherwise the flush of each put would have to do. It does not check whether a row names bytes there: such bytes are lost.
     ///
     /// # Errors
     /// `Invalid` if the segment is leased, or the volume does not have it; `NotMounted`, `ReadOnly`, `Io`.
@@ -185,7 +186,7 @@ impl Store {
         filled.unwrap_or_else(|panic| Err(std::io::Error::other(panic).into()))
     }
 
-    /// Allocates nothing from a segment until it is leased anew: its epoch is being raised, so nothing would be committed there.
+    /// Allocates nothing from a segment until it is leased again: its epoch is being raised, so no row could name new bytes there.
     ///
     /// # Errors
     /// `NotMounted`.
@@ -216,12 +217,12 @@ impl Store {
         Writer::new(self.clone(), new)
     }
 
-    /// Says that metadata names what was put.
+    /// Says that metadata name what was put.
     pub fn named(&self, stored: &Stored) {
         self.settle(&stored.locators, true);
     }
 
-    /// Says that no metadata names what was put, and none ever will: its blocks are free at once. Do not call it while the outcome
+    /// Says that no metadata name what was put, and none ever will: its blocks are free at once. Do not call it while the outcome
     /// is unknown.
     pub fn discard(&self, stored: &Stored) {
         self.settle(&stored.locators, false);
@@ -236,10 +237,10 @@ impl Store {
         }
     }
 
-    /// The same bytes under the epochs that their segments have now. The blocks have stayed reserved, so nobody else has had them.
+    /// The same bytes under the epochs that their segments have now. The blocks have stayed reserved, so nobody else has used them.
     ///
     /// # Errors
-    /// `NotLeased` if a segment is not leased any more, or was meanwhile given up: the bytes may be another's by now.
+    /// `NotLeased` if a segment is not leased any more, or was released meanwhile: another store may have used the blocks.
     pub fn renew(&self, stored: &Stored) -> Result<Stored> {
         let renewed = |locator: &Locator| {
             let Lease { segment, .. } = locator.lease;
@@ -260,17 +261,17 @@ impl Store {
         }
     }
 
-    /// Makes the blocks of a write reusable after the delay and after the gets that have them pinned. Call it once the delete is
-    /// durable on whatever may be promoted, and only once. All extents are tried; the first error is returned.
+    /// Makes the blocks of a write reusable after the delay and after the gets that have them pinned. Call it only once, when the
+    /// delete is durable on every server that may be promoted. All extents are tried; the first error is returned.
     ///
     /// # Errors
-    /// `NotLeased`: nothing is to be done, since whoever leases the segment next derives that they are free. `NotUsed`, `Foreign`:
-    /// they were freed before, and are free, or are another write's by now. `NotMounted`, `Invalid`.
+    /// `NotLeased`: nothing is to be done, since the next store that leases the segment derives that they are free. `NotUsed`,
+    /// `Foreign`: they were freed before, and are free or belong to another write now. `NotMounted`, `Invalid`.
     pub fn free(&self, locator: &Locator) -> Result<()> {
         self.free_after(locator, self.0.options.reuse_delay)
     }
 
-    /// The same with a delay of its own: what is left of it for extents that were freed before a restart. Such extents have to be
+    /// The same with another delay, such as the rest of it for extents that were freed before a restart. These extents have to be
     /// among `used` when their segment is leased.
     ///
     /// # Errors
@@ -347,7 +348,7 @@ impl Store {
         let allocate = |mounted: &Arc<Mounted>| {
             let mut allocator = mounted.allocator.lock();
             let extents = allocator.allocate(bytes, generation, now)?;
-            // Before the lock ends: who leases a segment anew raises its epoch.
+            // While the lock is held: a lease of the segment raises its epoch.
             let under_epoch = |extent: Extent| Some((extent, allocator.epoch(extent.segment.number)?));
             let extents = extents.into_iter().filter_map(under_epoch).collect();
             Ok(Room { mounted: mounted.clone(), extents })
@@ -384,8 +385,8 @@ impl Store {
 }
 
 impl Mounted {
-    /// A second free of the same extent is noticed at its header, if another write has the blocks by now: what was written shortly
-    /// before is cached. This is no more than a net below a caller that frees once.
+    /// Notices a second free of the same extent by its header, if another write has used the blocks: what was written recently is
+    /// cached. This is only a second protection, since the caller frees once.
     fn refuse_foreign(&self, extent: Extent, expected: Generation) -> Result<()> {
         extent.run(self.volume.geometry())?;
         let mut bytes = [0; HEADER_BYTES];

@@ -1,5 +1,5 @@
-//! Puts: gathers a client's pieces, allocates, writes. A small object is one write, with its header and its checksums in front. A
-//! large one is written as it arrives: at most [`GATHERED_BYTES`] and one piece of it are in memory.
+//! Puts: gathers a client's pieces, allocates, writes. A small object takes one write: header, checksums, data. A large one is
+//! written as it arrives: at most [`GATHERED_BYTES`] and one piece of it are in memory.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -24,10 +24,10 @@ use crate::{
     place::{Extent, VolumeId},
 };
 
-/// So many bytes are gathered before they are written. Tests have fewer, so that small objects come in several writes.
+/// Bytes that are gathered before they are written. Tests have fewer, so that small objects come in several writes.
 const GATHERED_BYTES: u64 = if cfg!(test) { 16 << 10 } else { 1 << 20 };
 
-/// What fills the last block of an extent. Blocks have 64 KiB at most.
+/// Fills the last block of an extent. Blocks have at most 64 KiB.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Bytes to be put.
@@ -35,7 +35,7 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 pub struct NewBytes {
     /// A generation that nothing else has, or ever had.
     pub generation: Generation,
-    /// The object or the upload that they are for; the extents' headers name it.
+    /// What the extents' headers say of the object or upload, for whoever repairs a volume without a database.
     pub object: u64,
     /// How many bytes will come, if that is known. Without it a large object has an extent for each MiB.
     pub size: Option<u64>,
@@ -55,7 +55,7 @@ pub struct Stored {
 enum Fate {
     /// They are free: the put was given up, or failed.
     Free,
-    /// They cannot be written: nobody else gets them before their segment is leased anew.
+    /// A write failed: nobody gets these blocks before their segment is leased again.
     SetAside,
     /// The put is done. They stay reserved until the store is told what became of the metadata.
     Keep,
@@ -224,7 +224,7 @@ impl Writer {
         Ok(())
     }
 
-    /// So many bytes of what is gathered.
+    /// Takes this many bytes of what is gathered.
     fn take(&mut self, bytes: u64) -> Vec<Bytes> {
         let (mut taken, mut rest) = (Vec::new(), bytes);
         while rest > 0 {

@@ -149,7 +149,7 @@ async fn an_object_goes_over_volumes_and_a_full_store_refuses() {
     let _ = put(store, 7, 4_900_000, 300_000, Some(4_900_000)).await.unwrap();
 }
 
-/// A segment is leased anew in the middle of a put. The put still names the epoch before, so the transaction refuses it.
+/// A segment is leased again in the middle of a put. The put still names the epoch before, so the transaction refuses it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_put_names_the_epochs_under_which_it_got_its_blocks() {
     let fixture = Fixture::new(1, 4096, 1 << 20, Options::default());

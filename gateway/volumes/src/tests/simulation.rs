@@ -200,7 +200,7 @@ impl Simulation {
         }
     }
 
-    /// A segment that was leased anew during the put: the database refuses the epoch before, and the put names the new one.
+    /// A segment that was leased again during the put: the database refuses the epoch before, and the put names the new one.
     fn fence(&self, stored: &Stored, row: &mut Row) -> Result<(), Violation> {
         row.locators = self.store.renew(stored).map_err(|error| format!("a put was not renewed: {error}"))?.locators;
         match row.locators.iter().all(|locator| locator.lease.epoch == self.lease_epoch) {
@@ -322,7 +322,7 @@ impl Simulation {
         self.puts.iter_mut().for_each(|put| put.row.is_damaged = true);
     }
 
-    /// What is not durable is undone, a new timeline begins, and the segments are derived anew.
+    /// What is not durable is undone, a new timeline begins, and the segments are derived again.
     fn fail_over(&mut self) -> Result<(), Violation> {
         self.database.fail_over();
         self.timeline += 1;
@@ -336,7 +336,7 @@ impl Simulation {
         self.lease()
     }
 
-    /// The segments are leased anew while puts and gets go on.
+    /// The segments are leased again while puts and gets go on.
     fn lease_anew(&mut self) -> Result<(), Violation> {
         self.end_doubts()?;
         self.lease()

@@ -46,13 +46,13 @@ pub struct Migration {
     state: String,
     /// Objects whose bytes were moved.
     objects: u64,
-    /// Their bytes.
+    /// Bytes of the objects that were moved.
     bytes: u64,
-    /// Objects that stay where they are: those that were uploaded in parts.
+    /// Objects that stay where they are: they were uploaded in parts, or would need several locators.
     left: u64,
-    /// Objects whose bytes are gone or do not match their etag; the gateway's log names them.
+    /// Objects that could not be moved: their bytes are gone or do not match their etag. The gateway's log names them.
     failed: u64,
-    /// Why it ended early.
+    /// Why the migration ended early; null if it did not.
     error: Option<String>,
 }
 

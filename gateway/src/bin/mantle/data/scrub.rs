@@ -49,9 +49,9 @@ pub struct Options {
 pub struct Scrubbed {
     /// Extents that were read.
     extents: u64,
-    /// Bytes of data in them.
+    /// Bytes of data in the extents.
     bytes: u64,
-    /// What could not be read, although it is named.
+    /// Bytes that a row names and that could not be read.
     damaged: Vec<Damaged>,
 }
 
@@ -59,11 +59,12 @@ pub struct Scrubbed {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Damaged {
-    /// The locator that names them.
+    /// The locator of these bytes.
     locator: String,
-    /// What was found instead.
+    /// What was found instead of them.
     error: String,
-    /// The objects that name the locator: namespace, directory and name. Others may name it by the parts of an upload.
+    /// The objects whose rows have the locator, at most 20: ids of namespace and directory, and the name. Other objects may use
+    /// the bytes by the parts of an upload.
     objects: Vec<String>,
 }
 

@@ -32,29 +32,29 @@ pub struct Answer {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Volume {
-    /// Its number.
+    /// The volume's number.
     volume: i32,
-    /// The folder in which it was made.
+    /// The folder in which the volume was made.
     name: String,
     /// `active`, `read_only`, `draining` or `lost`, as it was set.
     state: String,
-    /// When a gateway mounted it last.
+    /// When a gateway last mounted it; null: never.
     mounted: Option<String>,
-    /// How often it was mounted.
+    /// How often the volume was mounted.
     mount_epoch: i64,
-    /// Whether that was under PostgreSQL's present history. If not, its gateway has not come back since a failover or a restore.
+    /// Whether its last mount was recorded after PostgreSQL's last failover or restore. If not, its gateway has not come back.
     is_current: bool,
     /// Bytes of a block.
     block_bytes: i32,
     /// Bytes of a segment.
     segment_bytes: i64,
-    /// How many segments it has.
+    /// Number of segments.
     segments: i32,
-    /// Those that its gateway has.
+    /// Segments that are leased to its gateway.
     leased: i32,
-    /// Those that were used and that nobody has.
+    /// Segments that were used and are leased to no gateway.
     released: i32,
-    /// Those that were never used.
+    /// Segments that were never used.
     unused: i32,
 }
 

@@ -37,13 +37,13 @@ pub struct Answer<'a> {
     namespace: &'a str,
     /// Lines of the listing.
     lines: u64,
-    /// Directories, those included that a line only implies.
+    /// Directories, with those that a line only implies.
     directories: Loaded,
     /// Objects.
     objects: Loaded,
     /// Lines that were not loaded.
     refused: u64,
-    /// Refused and remarkable lines, by their code.
+    /// Lines that were refused or are remarkable, by their code.
     findings: Vec<FindingAnswer<'a>>,
     /// The seed of the sizes that were made up; null if there were none.
     synthetic_size_seed: Option<u64>,
@@ -66,7 +66,7 @@ pub struct FindingAnswer<'a> {
     lines: u64,
     /// Number of the first such line.
     first_line: u64,
-    /// Its path, written as in the report.
+    /// Path of the first such line, written as in the report.
     first_path: &'a str,
 }
 

@@ -38,13 +38,13 @@ macro_rules! figures {
 }
 
 figures! {
-    OBJECT_ROW_BYTES 760.0, "Row of an object with its PostgreSQL indexes: a name of 25 bytes, an etag, a content type, a locator. An imported object, which has none of the last three, takes half.", "`tests/e2e/test_sizing.py`: 390–730, most where names go between others";
+    OBJECT_ROW_BYTES 760.0, "Row of an object with its PostgreSQL indexes: a name of 25 bytes, an etag, a content type, a locator. An imported object has only the name, and takes half.", "`tests/e2e/test_sizing.py`: 390–730, most where names go between others";
     DIRECTORY_ROW_BYTES 420.0, "Row of a directory with its PostgreSQL indexes, and its attribute record.", "`tests/e2e/test_sizing.py`: 130–250 for the row, the attribute record of one that has entries 170";
     REQUEST_ROW_BYTES 230.0, "Answer to a request.", "`tests/e2e/test_sizing.py`: 200–215";
-    REQUEST_RETENTION_SECONDS 86400.0, "How long it is kept.", "`mantle.request_retention_s`";
-    REQUEST_ROWS_MOST 50e6, "How many are kept.", "`mantle.request_rows_max`";
-    PUT_WAL_BYTES 2100.0, "WAL of a put of a new object, the pages included that are written whole after a checkpoint.", "`tests/e2e/test_sizing.py`: 1,230–2,070";
-    MKDIR_WAL_BYTES 1800.0, "WAL of a mkdir, likewise.", "`tests/e2e/test_sizing.py`: 1,370–1,480";
+    REQUEST_RETENTION_SECONDS 86400.0, "How long an answer is kept, in seconds.", "`mantle.request_retention_s`";
+    REQUEST_ROWS_MOST 50e6, "How many answers are kept.", "`mantle.request_rows_max`";
+    PUT_WAL_BYTES 2100.0, "WAL of a put of a new object, with the full-page images after a checkpoint.", "`tests/e2e/test_sizing.py`: 1,230–2,070";
+    MKDIR_WAL_BYTES 1800.0, "WAL of a mkdir, with them too.", "`tests/e2e/test_sizing.py`: 1,370–1,480";
     MAX_WAL_SIZE 4.0 * GIB, "WAL between two checkpoints.", "`max_wal_size` in `patroni/config/mantle.conf`";
     MAX_SLOT_WAL_KEEP_SIZE 8.0 * GIB, "WAL kept for an index, or a standby, that is away.", "`max_slot_wal_keep_size` in `patroni/config/mantle.conf`";
     INDEX_SESSIONS 6.0, "Sessions of an index group's leader on a node; on Citus also those that reach it through the coordinator.", "`tests/cluster/test_sizing.py`: 4";
@@ -53,19 +53,19 @@ figures! {
     PATRONI_SESSIONS 4.0, "Sessions of Patroni: heartbeat, REST, Citus, and one of another server.", "`tests/cluster/test_sizing.py`: 3";
     RESERVED_SESSIONS 23.0, "Ten for analysts and imports, ten for DBAs and monitoring, three of `superuser_reserved_connections`.", "a choice";
     SHARED_BUFFERS_LEAST 128.0 * 1024.0 * 1024.0, "The least `shared_buffers`.", "PostgreSQL's default";
-    LOCKS_PER_TRANSACTION 1024.0, "Places of a transaction in the lock table.", "`max_locks_per_transaction` in `patroni/config/mantle.conf`";
-    OTHER_BACKENDS 52.0, "Processes that have such places beside sessions: workers, walsenders, autovacuum.", "`max_worker_processes`, `max_wal_senders` in `patroni/config/patroni.yml`";
-    LOCK_BYTES 420.0, "Shared memory of a place in the lock table.", "`shared_memory_size` of a server with 200 connections: 387 MiB";
+    LOCKS_PER_TRANSACTION 1024.0, "Lock-table entries for each transaction.", "`max_locks_per_transaction` in `patroni/config/mantle.conf`";
+    OTHER_BACKENDS 52.0, "Processes beside the sessions for which the lock table has entries: workers, walsenders, autovacuum.", "`max_worker_processes`, `max_wal_senders` in `patroni/config/patroni.yml`";
+    LOCK_BYTES 420.0, "Shared memory of an entry of the lock table.", "`shared_memory_size` of a server with 200 connections: 387 MiB";
     SHARED_OTHER_BYTES 104.0 * 1024.0 * 1024.0, "Shared memory for `wal_buffers` (64 MiB), states of transactions (from 17 on up to 24 MiB), and the rest.", "`pg_shmem_allocations`";
-    SHARED_BYTES_PER_BUFFER_BYTE 0.01, "Shared memory that describes `shared_buffers`, for each of their bytes.", "`pg_shmem_allocations`: 1 MiB for 128 MiB";
-    SESSION_BYTES 10.0 * 1024.0 * 1024.0, "Private memory of a session: most of it describes the shards that it has opened.", "`tests/cluster/test_sizing.py`: 5–8 MiB";
+    SHARED_BYTES_PER_BUFFER_BYTE 0.01, "Shared memory that describes `shared_buffers`, for each of its bytes.", "`pg_shmem_allocations`: 1 MiB for 128 MiB";
+    SESSION_BYTES 10.0 * 1024.0 * 1024.0, "Private memory of a session. Most of it describes the shards that the session has opened.", "`tests/cluster/test_sizing.py`: 5–8 MiB";
     PATRONI_BYTES 64.0 * 1024.0 * 1024.0, "Patroni's process.", "`tests/cluster/test_sizing.py`: 55 MiB";
     PGBOUNCER_BYTES 16.0 * 1024.0 * 1024.0, "PgBouncer's process.", "`tests/cluster/test_sizing.py`: 9 MiB";
     INDEXNODE_BYTES 72.0 * 1024.0 * 1024.0, "An IndexNode without directories.", "[docs/benchmarks.md](benchmarks.md): 56 MB; 61 MiB on a cluster under load";
     INDEXNODE_BYTES_PER_DIRECTORY 112.0, "Growth of an IndexNode's resident memory for each directory.", "[bench-load-lookup-list-rename-mkdir.md](bench-load-lookup-list-rename-mkdir.md): 108–112; [bench-load-rebuild-analysts.md](bench-load-rebuild-analysts.md): 74–80";
     SNAPSHOT_BYTES_PER_DIRECTORY 80.0, "A directory in an IndexNode's snapshot or log.", "77 in the log of an import; [formats.md](formats.md)";
-    INDEX_LOG_BYTES 512.0 * 1024.0 * 1024.0, "An IndexNode's log: a snapshot is built at half of it, and then the older half goes.", "`indexnode/src/raft/log_limit.rs`";
+    INDEX_LOG_BYTES 512.0 * 1024.0 * 1024.0, "An IndexNode's log. At half of it a snapshot is built, and then the older half is removed.", "`indexnode/src/raft/log_limit.rs`";
     GATEWAY_BYTES 64.0 * 1024.0 * 1024.0, "A gateway.", "`tests/cluster/test_sizing.py`: 15 MiB under a load of directories";
-    UPLOAD_BYTES 8.0 * 1024.0 * 1024.0, "An upload that a gateway receives.", "a piece of 1 MiB (`gateway/src/data/files/mod.rs`), and what waits";
-    ETCD_BYTES 384.0 * 1024.0 * 1024.0, "An etcd member: its database is mapped, and bounded by its quota.", "`quota-backend-bytes` in `patroni/config/etcd.yml`; `tests/cluster/test_sizing.py`: 47 MiB, and 270 after it had been filled";
+    UPLOAD_BYTES 8.0 * 1024.0 * 1024.0, "An upload that a gateway receives.", "a piece of 1 MiB (`gateway/src/data/files/mod.rs`), and buffers";
+    ETCD_BYTES 384.0 * 1024.0 * 1024.0, "An etcd member. Its database is memory-mapped, and its quota bounds it.", "`quota-backend-bytes` in `patroni/config/etcd.yml`; `tests/cluster/test_sizing.py`: 47 MiB, and 270 after it had been filled";
 }
