@@ -18,8 +18,8 @@ from .shape import new_shape
 
 FOLDER = REPOSITORY / ".cluster"
 DATA_GB = 5.0
-OF_AN_OLDER_VERSION = """  An older version made this cluster: its gateways share {folder} for the objects' bytes, and go on so.
-  A new one has a store of its own for them: copy the objects elsewhere, then `make clean` and `make cluster`."""
+OF_AN_OLDER_VERSION = """  An older version made this cluster: its gateways share {folder} for the objects' bytes,
+  and go on so. A new one has a store for them: copy the objects elsewhere, then `make clean` and `make cluster`."""
 
 
 def install() -> None:

@@ -1,5 +1,5 @@
-"""The store of the objects' bytes: a second, small Mantle on a host of its own. Both gateways use its S3 as a bucket. So
-they share nothing, and the loss of a gateway's machine costs no bytes.
+"""The store of the objects' bytes: a second, small Mantle on a host of its own. Both gateways use its S3 as a bucket.
+So they share nothing, and the loss of a gateway's machine costs no bytes.
 
 It is one machine, and the loss of that one is not survived: in production a bucket is on several (patroni/README.md).
 Its services are those of a stack: a PostgreSQL without Citus, one IndexNode, and a gateway with a volume.
@@ -53,7 +53,7 @@ class StoreLayout(ClusterLayout):
 class StorePostgreSQL(PostgreSQL):
     """The server, which answers on its own host alone. So its clients run there."""
 
-    ACCESS = """# This host only, passwords only. The IndexNode's replication names the database, so this line covers it.
+    ACCESS = """# This host only, passwords only. The IndexNode's replication names the database: this line covers it.
 host all all 127.0.0.0/8 scram-sha-256
 """
 

@@ -13,8 +13,7 @@ import pytest
 
 from cluster import certificates, faults, store
 from cluster.cluster import Cluster
-from stack import secret
-from stack.poll import wait_until
+from stack import packages, secret
 from tests.support.rest import Rest
 
 from . import runbook
@@ -23,7 +22,6 @@ from .clients import BytesBucket, rest_of, s3_of
 MIB = 1 << 20
 PART = 5 * MIB
 SIZES = (0, 1, 4096, 300_000, 9 * MIB)  # the gateway sends the last one to its bucket in parts
-BOUND_S = 60.0
 STARTING = "Starting a dead machine's services again"
 UNITS_OF_STORE = "postgresql mantle-indexnode mantle-gateway"
 
@@ -58,23 +56,31 @@ def refused(call, **given) -> tuple[int, str]:
 
 
 def test_the_loss_of_a_gateways_machine(cluster: Cluster, ns: str) -> None:
-    """It ends without a warning, and nothing of it can be reached. The other gateway has every byte."""
-    lost = cluster.layout.gateway_hosts[0]
-    first, second = s3_of(cluster, 0), s3_of(cluster, 1)
-    bodies = put_some(first, ns, "before")
+    """It ends without a warning, and nothing of it can be reached. The other gateway has every byte, and removes those
+    of what it replaces.
+    """
+    lost, bucket = cluster.layout.gateway_hosts[0], BytesBucket(cluster)
+    second = s3_of(cluster, 1)
+    bodies = put_some(s3_of(cluster, 0), ns, "before")
     cluster.network.partition(lost)
     try:
         faults.kill_services(cluster.services_on(lost))
         assert_all_read(second, ns, bodies)
         bodies |= put_some(second, ns, "meanwhile")
-        second.delete_object(Bucket=ns, Key="before/1")
-        del bodies["before/1"]
+        there = bucket.locators()
+        second.put_object(Bucket=ns, Key="before/1", Body=b"replaced")
+        second.delete_object(Bucket=ns, Key="before/4096")
+        bodies["before/1"] = b"replaced"
+        del bodies["before/4096"]
+        (new,) = bucket.locators() - there
+        assert (bucket.read(new), len(there - bucket.locators())) == (b"replaced", 2)
     finally:
         cluster.network.heal()
         runbook.typed(cluster, STARTING, HOST=lost.name, UNITS="haproxy mantle-gateway")
     cluster.gateways[0].await_ready()
+    first = s3_of(cluster, 0)
     assert_all_read(first, ns, bodies)
-    assert refused(first.get_object, Bucket=ns, Key="before/1") == (404, "NoSuchKey")
+    assert refused(first.get_object, Bucket=ns, Key="before/4096") == (404, "NoSuchKey")
 
 
 def test_the_stores_machine_is_away(cluster: Cluster, ns: str) -> None:
@@ -99,20 +105,10 @@ def test_the_stores_machine_is_away(cluster: Cluster, ns: str) -> None:
     assert s3.get_object(Bucket=ns, Key="made/new")["Body"].read() == b"bytes"
 
 
-def test_an_overwritten_objects_bytes_go(cluster: Cluster, ns: str) -> None:
-    kept, s3 = BytesBucket(cluster), s3_of(cluster)
-    before = kept.locators()
-    s3.put_object(Bucket=ns, Key="k", Body=b"old")
-    (old,) = kept.locators() - before
-    s3.put_object(Bucket=ns, Key="k", Body=b"new")
-    (new,) = kept.locators() - before
-    assert (old != new, kept.read(new)) == (True, b"new")
-    s3.delete_object(Bucket=ns, Key="k")
-    wait_until(lambda: kept.locators() == before, "the end of the bytes", BOUND_S)
-
-
-def test_gateways_share_nothing(cluster: Cluster) -> None:
-    """No folder is named in their settings, and their key opens nothing but the bucket."""
+def test_gateways_share_a_bucket_alone(cluster: Cluster) -> None:
+    """No folder is in their settings. Their key opens nothing but the bucket. Files of mode 0600 have it, and no
+    command line.
+    """
     for gateway in cluster.gateways:
         settings = tomllib.loads(gateway.config.read_text(encoding="utf-8"))
         assert (settings["new_bytes"], settings.keys() & {"data_dir", "volumes"}) == (store.NAME, set())
@@ -129,11 +125,6 @@ def test_gateways_share_nothing(cluster: Cluster) -> None:
     ):
         answer = rest.call(method, target, body)
         assert (answer.status, answer.code) == (403, "access_denied"), (method, target)
-
-
-def test_the_stores_secrets_are_private(cluster: Cluster) -> None:
-    """Files of mode 0600 have them, and no command line."""
-    kept = cluster.store
     files = [*kept.layout.secrets.iterdir(), store.bucket_of(cluster.layout).secrets_file, kept.gateway.credentials]
     for file in files:
         assert file.stat().st_mode & 0o077 == 0, file
@@ -144,19 +135,21 @@ def test_the_stores_secrets_are_private(cluster: Cluster) -> None:
             assert not [text for text in secrets if text in shown], (service.name, what)
 
 
-def test_a_cluster_that_an_older_version_made_keeps_its_folder(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_cluster_that_an_older_version_made_keeps_its_folder(tmp_path: Path) -> None:
     """Its shape says nothing of a store, so it gets none: its gateways go on with their folder."""
     shape = {"network": "198.18.63", "has_namespaces": True, "is_citus": False, "workers": 0}
     (tmp_path / "shape.json").write_text(json.dumps(shape), encoding="ascii")
     older = Cluster(tmp_path)
     assert older.store is None
     assert [host.name for host in older.layout.hosts if host.name == "store"] == []
-    older.account.own_folder(older.layout.secrets, 0o700)
+    for folder in (older.layout.data, older.layout.config):
+        older.account.own_folder(folder)
+    secret.make_missing(older.layout, older.account, older.SECRETS)
     certificates.make_missing(older.layout, older.account)
-    settings = tmp_path / "gateway.toml"
-    settings.write_text(older.gateways[0].settings(), encoding="utf-8")
-    read = tomllib.loads(settings.read_text(encoding="utf-8"))
+    gateway = older.gateways[0]
+    gateway.prepare()
+    read = tomllib.loads(gateway.config.read_text(encoding="utf-8"))
     assert (read["data_dir"], "buckets" in read) == (str(tmp_path / "data" / "objects"), False)
-    check = [cluster.layout.binaries / "mantle-gateway", "--config", settings, "--check-config"]
+    check = [packages.target() / "release" / "mantle-gateway", "--config", gateway.config, "--check-config"]
     done = subprocess.run(check, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
