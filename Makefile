@@ -41,7 +41,7 @@ stop: python ## Stop what `make run` started; the data stays
 status: python ## Show the services, and the role and position of each replica
 	@$(STACK) status $(if $(PORT_BASE),--port-base $(PORT_BASE))
 
-cluster: python ## Start a highly available cluster under .cluster/: etcd, Patroni, Citus where it is installed, 4 IndexNodes, 2 gateways (PLAIN=1: without Citus; PG=18: on that version of PostgreSQL)
+cluster: python ## Start a highly available cluster under .cluster/: etcd, Patroni, Citus where it is installed, 4 IndexNodes, 2 gateways, a store of object bytes (PLAIN=1: without Citus; PG=18: on that version of PostgreSQL)
 	@$(CLUSTER) start $(if $(PLAIN),--plain)
 
 cluster-status: python ## Show the services of each host, the leaders, and what is missing

@@ -17,7 +17,9 @@ from .layout import read_shape
 from .shape import new_shape
 
 FOLDER = REPOSITORY / ".cluster"
-DATA_GB = 4.0
+DATA_GB = 5.0
+OF_AN_OLDER_VERSION = """  An older version made this cluster: its gateways share {folder} for the objects' bytes,
+  and go on so. A new one has a store for them: copy the objects elsewhere, then `make clean` and `make cluster`."""
 
 
 def install() -> None:
@@ -36,6 +38,8 @@ def start(folder: Path, given: argparse.Namespace) -> None:
         check_disk(folder, DATA_GB, "the cluster")
     shape = read_shape(folder.resolve()) or new_shape(given.workers, given.standbys, plain=given.plain)
     cluster = Cluster(folder, shape)
+    if cluster.store is None:
+        say(OF_AN_OLDER_VERSION.format(folder=shown(cluster.layout.data / "objects")))
     with cluster.alone():
         say(f"Mantle: starting a cluster in {shown(folder)}/")
         cluster.start()

@@ -27,7 +27,7 @@ def make_missing(layout: ClusterLayout, account: Account) -> None:
     make_etcd(layout, account)
     make(layout, account, "patroni", "/CN=patroni", [], ["extendedKeyUsage=clientAuth"], ETCD_AUTHORITY)
     make_administrator(layout, account)
-    for host in (*layout.index_hosts, *layout.gateway_hosts, *layout.database_hosts):
+    for host in (*layout.index_hosts, *layout.gateway_hosts, *layout.store_hosts, *layout.database_hosts):
         make_for(layout, account, host)
 
 
@@ -50,12 +50,19 @@ def make_for(layout: ClusterLayout, account: Account, host: Host, **options) -> 
         make(layout, account, host.name, "/OU=mantle-peer/CN=index", [host.address], [BOTH], **options)
     elif host in layout.gateway_hosts:
         make(layout, account, host.name, "/OU=mantle-gateway/CN=gateway", [host.address], [BOTH], **options)
-        names = [host.address, host.name]
-        make(layout, account, f"{host.name}-https", f"/CN={host.name}", names, SERVER, **options)
+        make_https(layout, account, host, **options)
+    elif host in layout.store_hosts:
+        make_https(layout, account, host, **options)
     else:
         # PostgreSQL, PgBouncer and Patroni's REST interface. Citus reaches its own node at localhost.
         names = [host.address, "127.0.0.1", host.name, "localhost", TAFDB]
         make(layout, account, host.name, f"/CN={host.name}", names, [BOTH], **options)
+
+
+def make_https(layout: ClusterLayout, account: Account, host: Host, **options) -> None:
+    """Makes the certificate that S3's users see."""
+    names = [host.address, host.name]
+    make(layout, account, f"{host.name}-https", f"/CN={host.name}", names, SERVER, **options)
 
 
 def make_authority(layout: ClusterLayout, account: Account, name: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from stack import secret
 from stack.deployment import Deployment
 from stack.failure import Failure
+from stack.layout import Host
 from stack.poll import wait_until
 from stack.process import Process
 from stack.service import Service, start_each
@@ -18,6 +19,7 @@ from .layout import COORDINATOR, GATEWAYS, VOTERS, ClusterLayout, Shape, keep_sh
 from .member import Member
 from .network import Network
 from .services import ClusterGateway, Pooler, Proxy, Replica
+from .store import Store
 
 READY_BOUND_S = 60.0
 LEADER_BOUND_S = 120.0  # includes initdb on a busy machine, or recovery after a crash
@@ -40,6 +42,7 @@ class Cluster(Deployment):
         self.layout, self.shape, account = layout, layout.shape, self.account
         self.network = Network(layout)
         self.etcd = [Etcd(layout, account, host) for host in layout.etcd_hosts]
+        self.store = Store(layout, account) if self.shape.has_store else None
         self.groups = {
             group: [Member(layout, account, group, host) for host in layout.group_hosts(group)]
             for group in self.shape.groups
@@ -54,7 +57,12 @@ class Cluster(Deployment):
         return [member for group in self.groups.values() for member in group]
 
     def services(self) -> list[Service]:
-        return [*self.etcd, *self.members, *self.poolers, *self.proxies, *self.replicas, *self.gateways]
+        store = self.store.services() if self.store else []
+        return [*self.etcd, *store, *self.members, *self.poolers, *self.proxies, *self.replicas, *self.gateways]
+
+    def services_on(self, host: Host) -> list[Service]:
+        """The services of a host, in the order of their start."""
+        return [service for service in self.services() if service.host == host]
 
     @property
     def processes(self) -> dict[str, Process]:
@@ -65,6 +73,8 @@ class Cluster(Deployment):
         super()._prepare()
         keep_shape(self.layout.folder, self.shape)
         certificates.make_missing(self.layout, self.account)
+        if self.store:
+            self.store.prepare()
         programs.renew(self.layout, self.stop)
         rotation = template.filled("logrotate.conf", {"logs": self.layout.logs})
         (self.layout.config / "logrotate.conf").write_text(
@@ -74,6 +84,20 @@ class Cluster(Deployment):
     def _start_all(self) -> None:
         with step(f"{len(self.layout.hosts)} hosts"):
             self.network.up()
+        # The store and the others need nothing of each other until the gateways start.
+        with ThreadPoolExecutor(max_workers=1) as beside:
+            store = beside.submit(self.store.start) if self.store else None
+            self._start_metadata()
+            if store:
+                with step("the store of objects' bytes, which began beside them"):
+                    store.result()
+        with step("gateways"):
+            start_each(self.gateways)
+        with step("standbys that may be promoted"):
+            self.await_settled()
+
+    def _start_metadata(self) -> None:
+        """What gateways keep metadata in."""
         with step("etcd"):
             start_each(self.etcd)
         with step(f"PostgreSQL under Patroni, groups: {len(self.groups)}"):
@@ -88,10 +112,6 @@ class Cluster(Deployment):
         with step("IndexNodes"):
             start_each(self.replicas[:VOTERS])
             start_each(self.replicas[VOTERS:])
-        with step("gateways"):
-            start_each(self.gateways)
-        with step("standbys that may be promoted"):
-            self.await_settled()
 
     def _start_members(self) -> None:
         """A new group's first server makes its data, and the others copy it. Later Patroni decides which one leads."""

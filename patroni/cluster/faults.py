@@ -6,9 +6,11 @@ each server's postmaster.
 
 import os
 import signal
+from collections.abc import Iterable
 from contextlib import suppress
 
 from stack.process import Process, children
+from stack.service import Service
 
 from .member import Member
 
@@ -42,6 +44,12 @@ def kill_machine(member: Member) -> None:
     """kill -9 of Patroni, then of PostgreSQL with all its descendants, as in a power failure. Nothing restarts it."""
     member.process.kill()
     kill_all_of_postgresql(member)
+
+
+def kill_services(services: Iterable[Service]) -> None:
+    """kill -9 of all services of a machine, as in a power failure. For a server under Patroni: `kill_machine`."""
+    for service in services:
+        service.process.kill()
 
 
 def thaw(processes: list[Process], members: list[Member]) -> None:

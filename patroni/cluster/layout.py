@@ -26,17 +26,19 @@ PORT_HAPROXY_METRICS = 8405
 PORT_INDEX_GRPC = 7410
 PORT_GATEWAY = 7400
 
-# The slot of the first index group in a new database, named as by `mantle.new_slot_name(1)`; and of an older release.
+# The slot of the first index group in a new database, named as by `mantle.new_slot_name(1)`.
 SLOT = f"mantle_index_1_{hashlib.sha256(DATABASE.encode()).hexdigest()[:8]}"
-SLOT_BEFORE = "mantle_index_1"
+# What the shape of a cluster that an older release made does not say.
+BEFORE = {"slot": "mantle_index_1", "has_store": False}
 
-# The last part of an address. Permits seven groups of nine servers, nine replicas and nine gateways.
+# The last part of an address. Permits seven groups of nine servers, nine replicas, nine gateways and a store.
 AT_US = 1
 AT_ETCD = 10
 AT_GROUP = 20
 AT_GROUP_STEP = 10
 AT_INDEX = 100
 AT_GATEWAY = 110
+AT_STORE = 121
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Shape:
     standbys: int = 1
     learners: int = 1
     slot: str = SLOT
+    has_store: bool = True  # of the objects' bytes, on a host of its own
 
     @property
     def groups(self) -> list[int]:
@@ -117,12 +120,17 @@ class ClusterLayout(Layout):
         return [self.host(f"gateway{n}", AT_GATEWAY + n) for n in range(1, GATEWAYS + 1)]
 
     @property
+    def store_hosts(self) -> list[Host]:
+        """The host of the store of objects' bytes, or none."""
+        return [self.host("store", AT_STORE)] if self.shape.has_store else []
+
+    @property
     def database_hosts(self) -> list[Host]:
         return [host for group in self.shape.groups for host in self.group_hosts(group)]
 
     @property
     def hosts(self) -> list[Host]:
-        return [*self.etcd_hosts, *self.database_hosts, *self.index_hosts, *self.gateway_hosts]
+        return [*self.etcd_hosts, *self.database_hosts, *self.index_hosts, *self.gateway_hosts, *self.store_hosts]
 
     @property
     def index_addresses(self) -> list[str]:
@@ -133,9 +141,9 @@ class ClusterLayout(Layout):
 
 
 def read_shape(folder: Path) -> Shape | None:
-    """The shape that a directory was made with; None for a new one."""
+    """The shape that a directory was made with, also by an older release; None for a new one."""
     try:
-        return Shape(**{"slot": SLOT_BEFORE, **json.loads((folder / "shape.json").read_text(encoding="ascii"))})
+        return Shape(**{**BEFORE, **json.loads((folder / "shape.json").read_text(encoding="ascii"))})
     except FileNotFoundError:
         return None
 

@@ -43,8 +43,10 @@ def address_of(url: str) -> str:
 def targets(cluster: Cluster) -> dict[str, Targets]:
     """Addresses and labels of each job."""
     at = lambda hosts, port: [(sorted({f"{host.address}:{port}" for host in hosts}), {})]
+    # Not the store's IndexNode: the rules count replicas by group, and its group is another database's.
+    gateways = [*cluster.gateways, *([cluster.store.gateway] if cluster.store else [])]
     return {
-        "mantle-gateway": [([address_of(gateway.probe) for gateway in cluster.gateways], {})],
+        "mantle-gateway": [([address_of(gateway.probe) for gateway in gateways], {})],
         "mantle-index": [([address_of(replica.probe) for replica in cluster.replicas], {})],
         "patroni": [
             ([f"{member.host.address}:{PORT_PATRONI}" for member in members], {"group": str(group)})

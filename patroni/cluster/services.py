@@ -12,7 +12,7 @@ from stack.layout import INDEX_GROUPS, Host
 from stack.pgbouncer import PgBouncer
 from stack.service import Service
 
-from . import certificates, template, times
+from . import certificates, store, template, times
 from .layout import (
     COORDINATOR,
     PORT_GATEWAY,
@@ -86,7 +86,9 @@ lock_ms_max = {index["lock_ms_max"]}
 
 
 class ClusterGateway(Gateway):
-    """A gateway on its host. All gateways share one directory of objects."""
+    """A gateway on its host. The bytes of objects are in the cluster's store, which all gateways use. In a cluster that
+    an older release made they are in one folder of this machine, which stands for a file system that all mount.
+    """
 
     def __init__(
         self,
@@ -104,6 +106,8 @@ class ClusterGateway(Gateway):
         self.credentials = layout.config / f"{self.name}-credentials.toml"
         self.owner_name = self.name
         self.threads = None  # it has a host of its own; and the previous release does not know the setting
+        if layout.shape.has_store:
+            self.data, self.bucket = None, store.bucket_of(layout)
 
     def settings(self) -> str:
         limits = "".join(f"{name} = {value}\n" for name, value in times.of("gateway").items())

@@ -17,6 +17,7 @@ from .cluster import Cluster
 from .etcd import Etcd
 from .member import Member
 from .services import ClusterGateway, Pooler, Proxy, Replica
+from .store import StoreGateway, StoreIndexNode, StorePostgreSQL
 
 UNITS: dict[type[Service], str] = {
     Etcd: "etcd",
@@ -25,6 +26,9 @@ UNITS: dict[type[Service], str] = {
     Proxy: "haproxy",
     Replica: "mantle-indexnode",
     ClusterGateway: "mantle-gateway",
+    StorePostgreSQL: "postgresql",
+    StoreIndexNode: "mantle-indexnode",
+    StoreGateway: "mantle-gateway",
 }
 
 

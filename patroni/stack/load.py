@@ -9,27 +9,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from . import debian, http, secret
+from . import debian, secret
 from .failure import Failure
-from .poll import wait_until
 from .stack import Stack
 from .terminal import say
 
 NAMESPACE = "debian"
 DATA_GB = {"amd64": 6.0, "full": 20.0}
-
-
-def create_namespace(stack: Stack, name: str) -> None:
-    """Creates a namespace through the gateway, unless it exists."""
-    token = secret.read(stack.layout, "token")
-
-    def create() -> tuple[int, str] | None:
-        answer = http.call("PUT", f"{stack.gateway.url}/v1/ns/{name}", token)
-        return None if answer[0] in (0, 503) else answer
-
-    status, body = wait_until(create, f"the namespace `{name}` to be made", 30.0)
-    if status not in (200, 201, 409):
-        raise Failure(f"the gateway refuses to make the namespace `{name}`: {status} {body}")
 
 
 def import_environment(stack: Stack) -> dict[str, str]:
@@ -44,7 +30,7 @@ def load_debian(stack: Stack, part: str) -> bool:
     mark = stack.layout.marks / f"import-{part}"
     if mark.exists():
         return False
-    create_namespace(stack, NAMESPACE)
+    stack.gateway.create_namespace(NAMESPACE, secret.read(stack.layout, "token"))
     folder = stack.layout.folder / "import"
     folder.mkdir(exist_ok=True)
     listing = folder / f"{part}.list"

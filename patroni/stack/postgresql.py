@@ -32,7 +32,8 @@ host all all 127.0.0.1/32 scram-sha-256
         if program is None:
             command = [layout.postgresql_bin / "postgres", "-D", self.data]
             options = {"config": None, "stop_signal": signal.SIGINT}  # a fast shutdown
-            super().__init__(layout, account, "postgresql", command, **options)
+            name = f"{host.name}-postgresql" if host.name else "postgresql"
+            super().__init__(layout, account, name, command, host=host, **options)
         else:
             super().__init__(layout, account, host.name, program, host=host, config="yml")
         self.port = layout.postgresql_port
@@ -98,7 +99,12 @@ host all all 127.0.0.1/32 scram-sha-256
         """Runs a script; returns its rows, unaligned. Raises Failure with psql's message."""
         command = [self.layout.postgresql_bin / "psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-f", "-"]
         client = self.client_environment(database, user, password)
-        return run(command, "psql", input=text, env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **client})
+        environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **client}
+        return run(self.client_command(command), "psql", input=text, env=environment)
+
+    def client_command(self, command: list) -> list:
+        """How the launcher runs a client of the server: as it is, since the server can be reached from here."""
+        return command
 
     def client_environment(
         self, database: str = DATABASE, user: str = "postgres", password: str = "superuser"

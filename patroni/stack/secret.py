@@ -16,7 +16,7 @@ NAMES = (*ROLES, "access_key", "secret_key", "token", "pgbouncer")
 
 
 def _make(name: str) -> str:
-    if name == "access_key":  # the format of an AWS key: 20 capitals and digits
+    if name.endswith("access_key"):  # the format of an AWS key: 20 capitals and digits
         return "MNTL" + "".join(secrets.choice(string.ascii_uppercase + string.digits) for _ in range(16))
     return secrets.token_urlsafe(PASSWORD_BYTES)
 

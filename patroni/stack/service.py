@@ -47,6 +47,7 @@ class Service:
     ):
         """`config`: the suffix of its settings' file, whose path ends the command."""
         self.layout, self.account, self.name, self.host = layout, account, name, host
+        self.database_address = host.address  # where PostgreSQL answers it
         self.config = layout.config / f"{name}.{config}"
         command, runner = command_on(host, account, [*map(str, program), *([str(self.config)] if config else [])])
         log = layout.logs / f"{name}.log"
@@ -61,7 +62,7 @@ class Service:
     def database_settings(self, port: int, user: str) -> str:
         """The section about PostgreSQL, which answers on the service's own host."""
         return f"""[postgres]
-host = "{self.host.address}"
+host = "{self.database_address}"
 port = {port}
 database = "{DATABASE}"
 user = "{user}"

@@ -40,9 +40,7 @@ def shorter(rules: dict) -> dict:
     return rules
 
 
-VOLUMES = (
-    "the cluster's gateways keep bytes in a folder; tests/e2e/test_volumes.py and test_volume_takeover.py break volumes"
-)
+VOLUMES = "the gateways keep bytes in a bucket; tests/e2e/test_volumes.py and test_volume_takeover.py break volumes"
 
 # Alerts that no fault of the catalogue raises, each with the reason. tests/lint/alerts.py plays them.
 UNPROVOKED = {

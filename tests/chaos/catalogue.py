@@ -26,7 +26,7 @@ from tests.cluster.clients import session
 from tests.cluster.oracle import rebuilds
 from tests.support.slots import drop_slot
 
-from . import certified, clocks, shards, slow, unnoticed, went_back
+from . import certified, clocks, shards, slow, stored, unnoticed, went_back
 from .index_group import index_follower, index_leader
 
 LEADER_BOUND_S = 60.0
@@ -419,7 +419,8 @@ CATALOGUE = [
     Fault("busy shards moved", shards.busy_shards_moved, needs_citus=True, alerts=WITHIN),
     Fault("one shard a node", shards.one_shard_left, needs_citus=True, alerts=WITHIN),
     Fault("change streams stutter", streams_stutter, 20, alerts=FAST),
-    Fault("object file lost", unnoticed.object_file_lost, alerts=("MantleObjectBytesAreMissing", "MantleGatewayFails")),
+    Fault("object lost in the store", stored.bytes_lost, alerts=("MantleObjectBytesAreMissing", "MantleGatewayFails")),
+    Fault("store's machine killed", stored.machine_killed, alerts=DOWN),
     Fault("a role may forge the stream", unnoticed.stream_may_be_forged, 15, alerts=("MantleChangeStreamMayBeForged",)),
     Fault("background worker disabled", unnoticed.worker_disabled, 20, alerts=("MantleMaintenanceFails",)),
     Fault("targets of Prometheus without a group", unnoticed.without_labels, 30, alerts=("PatroniGroupIsUnknown",)),

@@ -70,7 +70,11 @@ def authority_replaced(cluster: Cluster, _draw: random.Random) -> Undo:
     certificate, key = (certificates.path(layout, f"{NEXT}.{suffix}") for suffix in ("crt", "key"))
     with _all_read_again(cluster):
         _trust(cluster, trusted.read_text() + certificate.read_text())
-    hosts = [*layout.index_hosts, *layout.gateway_hosts, *layout.database_hosts]
+    for gateway in cluster.gateways:  # it reads the authority of its bucket when it starts
+        gateway.process.stop()
+        gateway.start()
+        gateway.await_ready()
+    hosts = [*layout.index_hosts, *layout.gateway_hosts, *layout.store_hosts, *layout.database_hosts]
     with _all_read_again(cluster):
         _replace(cluster, hosts, authority=NEXT)
         certificates.make_administrator(layout, account, replaces=True, authority=NEXT)
@@ -148,8 +152,12 @@ def _write(cluster: Cluster, path: Path, text: str) -> None:
 
 
 def _await_certificates_of(cluster: Cluster, authority: Path) -> None:
-    """Waits until nobody shows a certificate of the old authority: Patroni reads its files in its next round."""
+    """Waits until nobody shows a certificate of the old authority: Patroni reads its files in its next round, the
+    store's gateway within seconds.
+    """
     trusting = ssl.create_default_context(cafile=str(authority))
+    store = cluster.store.gateway
+    wait_until(lambda: http.call("GET", store.url, tls=trusting)[0] != 0, "the store's new certificate", BOUND_S)
     for member in cluster.members:
         if member.process.pid() is not None:
             shows = lambda member=member: http.call("GET", f"{member.rest}/liveness", tls=trusting)[0] == 200

@@ -234,7 +234,7 @@ def mend(cluster: Cluster) -> None:
             member.start()
     for group in cluster.groups:
         cluster.await_protection(group)
-    for part in (*cluster.replicas, *cluster.gateways):
+    for part in (*cluster.store.services(), *cluster.replicas, *cluster.gateways):
         part.await_ready()
 
 
@@ -361,8 +361,9 @@ def report(cluster: Cluster, rows: list[Row], planned: int, given: argparse.Name
 
 Written by `make chaos SEED={given.seed} PAIRS={given.pairs}` (`tests/chaos`); do not edit.
 {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} processors, {platform.release()}; {what}, {shape.standbys}
-standby each; three IndexNode replicas and a learner, two gateways, all on one machine in network namespaces of their
-own. Load over S3, REST and SQL while each fault lasts. {len(rows)} of {planned} rounds were played.
+standby each; three IndexNode replicas and a learner, two gateways, a store of the objects' bytes, all on one machine in
+network namespaces of their own. Load over S3, REST and SQL while each fault lasts. {len(rows)} of {planned} rounds were
+played.
 
 *Writes*, *reads*: the longest time, in seconds, without an acknowledged mkdir, and without an answered lookup, in the
 directories that waited longest. The mkdirs are those of clients that name no request: a named one is looked for on

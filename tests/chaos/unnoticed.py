@@ -7,17 +7,13 @@ import subprocess
 import threading
 from collections.abc import Callable
 
-import botocore.exceptions
-
 from cluster import faults, monitoring
 from cluster.cluster import Cluster
-from stack.poll import wait_until
 from tests.cluster import runbook
-from tests.cluster.clients import rest_of, s3_of, session
+from tests.cluster.clients import session
 from tests.cluster.etcdctl import FILLER, alarms, etcdctl, fill
 
 Undo = Callable[[], None]
-BOUND_S = 60.0
 FILLING_MB = 64
 LAG_MB = 80  # the alert looks for 64 MiB
 FLUSH_US = 400_000  # shorter than an election's timeout
@@ -87,37 +83,6 @@ def standby_frozen(cluster: Cluster, draw: random.Random) -> Undo:
             (LAG_MB,),
         )
     return lambda: faults.thaw([], [late])
-
-
-def object_file_lost(cluster: Cluster, draw: random.Random) -> Undo:
-    """The bytes of one object are gone; a client asks for it. The file comes back from a backup."""
-    ns = f"lost-{draw.getrandbits(40):010x}"
-    rest_of(cluster).create_namespace(ns)
-    s3 = s3_of(cluster)
-    s3.put_object(Bucket=ns, Key="object", Body=b"bytes")
-    with session(cluster) as connection:
-        (locator,) = connection.execute(
-            "SELECT m.locator FROM mantle.meta m JOIN mantle.namespaces n ON n.ns = m.ns WHERE n.name = %s"
-            " AND m.locator IS NOT NULL", (ns,),
-        ).fetchone()  # fmt: skip
-    file = cluster.gateways[0].data / locator
-    kept = file.with_name(f"{file.name}.kept")
-    file.rename(kept)
-
-    def is_refused() -> bool:
-        try:
-            s3.get_object(Bucket=ns, Key="object")
-        except botocore.exceptions.ClientError as error:
-            return error.response["ResponseMetadata"]["HTTPStatusCode"] == 500
-        return False
-
-    wait_until(is_refused, "GetObject to fail", BOUND_S)
-
-    def undo() -> None:
-        kept.rename(file)
-        assert s3.get_object(Bucket=ns, Key="object")["Body"].read() == b"bytes"
-
-    return undo
 
 
 def stream_may_be_forged(cluster: Cluster, _draw: random.Random) -> Undo:

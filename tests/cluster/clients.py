@@ -7,11 +7,11 @@ import botocore.config
 import grpc
 import psycopg
 
-from cluster import certificates
+from cluster import certificates, store
 from cluster.cluster import Cluster
 from cluster.layout import COORDINATOR
 from stack import secret
-from stack.layout import DATABASE, REGION
+from stack.layout import DATABASE, REGION, Layout
 from tests.support.rest import Rest
 
 from . import oracle
@@ -30,15 +30,45 @@ def s3_of(cluster: Cluster, gateway: int = 0):
     return s3_at(cluster, cluster.gateways[gateway].url)
 
 
-def s3_at(cluster: Cluster, url: str):
-    """The same at any address."""
-    read = lambda name: secret.read(cluster.layout, name)
+def s3_at(cluster: Cluster, url: str, layout: Layout | None = None, whose: str = ""):
+    """The same at any address. `layout`: where the secrets are; `whose`: what their names begin with."""
+    read = lambda name: secret.read(layout or cluster.layout, f"{whose}{name}")
     return boto3.session.Session().client(
         "s3", endpoint_url=url, region_name=REGION, aws_access_key_id=read("access_key"),
         aws_secret_access_key=read("secret_key"),
         verify=str(certificates.path(cluster.layout, f"{certificates.AUTHORITY}.crt")),
         config=botocore.config.Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}),
     )  # fmt: skip
+
+
+class BytesBucket:
+    """The bucket in the cluster's store that has the objects' bytes, by the gateways' key."""
+
+    def __init__(self, cluster: Cluster):
+        self.s3 = s3_at(cluster, cluster.store.gateway.url, cluster.store.layout, store.KEY)
+
+    @staticmethod
+    def _place(locator: str) -> dict[str, str]:
+        """Where the bytes are that a locator names: `bucket:NAME/KEY`."""
+        kind, _, key = locator.partition("/")
+        assert kind == f"bucket:{store.NAME}", locator
+        return {"Bucket": store.BUCKET, "Key": key}
+
+    def locators(self) -> set[str]:
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=store.BUCKET)
+        return {f"bucket:{store.NAME}/{found['Key']}" for page in pages for found in page.get("Contents", [])}
+
+    def read(self, locator: str) -> bytes:
+        return self.s3.get_object(**self._place(locator))["Body"].read()
+
+    def remove(self, locator: str) -> bytes:
+        """Removes the bytes, and returns them."""
+        found = self.read(locator)
+        self.s3.delete_object(**self._place(locator))
+        return found
+
+    def put_back(self, locator: str, content: bytes) -> None:
+        self.s3.put_object(**self._place(locator), Body=content)
 
 
 def session(cluster: Cluster, group: int = COORDINATOR) -> psycopg.Connection:

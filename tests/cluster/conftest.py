@@ -50,7 +50,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     """
     report = yield
     if report.failed:
-        for log in sorted((FOLDER / "logs").glob("gateway[0-9].log")):
+        for log in sorted([*(FOLDER / "logs").glob("gateway[0-9].log"), *(FOLDER / "logs").glob("store-gateway.log")]):
             errors = [line for line in log.read_text(errors="replace").splitlines() if "ERROR" in line]
             if errors:
                 report.sections.append((f"errors in {log.name}", "\n".join(errors[-ERRORS_QUOTED:])))

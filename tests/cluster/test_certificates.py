@@ -37,7 +37,7 @@ def test_every_certificate_is_watched(cluster: Cluster) -> None:
     """No file is left out, and every port shows what is in its file."""
     page, now = shown(cluster), time.time()
     of_processes = {host.name for host in (*cluster.layout.index_hosts, *cluster.layout.gateway_hosts)}
-    of_processes |= {f"{name}-https" for name in of_processes}
+    of_processes |= {f"{name}-https" for name in (*of_processes, *(host.name for host in cluster.layout.store_hosts))}
     # Other tests make some of their own.
     ours = {certificates.ETCD_AUTHORITY, certificates.AUTHORITY, certificates.ADMINISTRATOR, "etcd", "patroni"}
     ours |= {host.name for host in cluster.layout.database_hosts}

@@ -12,16 +12,18 @@ import pytest
 
 from cluster.cluster import Cluster
 from cluster.member import Member
+from cluster.services import ClusterGateway
 from stack import secret
 from stack.poll import wait_until
 from stack.service import command_on
 
 from . import runbook
-from .clients import rest_of, s3_of, session
+from .clients import BytesBucket, rest_of, s3_at, s3_of, session
 from .oracle import assert_nothing_is_lost, fsck, rebuilds
 
 pytestmark = pytest.mark.long
 POINT = "before_the_mistake"
+WITH_FOLDER = 20  # the number of a gateway beside the others
 BOUND_S = 180.0
 
 
@@ -112,22 +114,43 @@ def backup(cluster: Cluster) -> Iterator[Backup]:
     shutil.rmtree(backup.place)
 
 
-def test_every_group_goes_back_to_one_point(cluster: Cluster, ns: str, backup: Backup) -> None:
+@pytest.fixture
+def with_folder(cluster: Cluster) -> Iterator[ClusterGateway]:
+    """A gateway that keeps bytes in a folder, as the runbooks' commands expect it. The others cannot read them."""
+    gateway = ClusterGateway(cluster.layout, cluster.account, WITH_FOLDER, "gateway-with-folder")
+    gateway.data, gateway.bucket = cluster.layout.data / "objects", None
+    gateway.prepare()
+    gateway.start()
+    try:
+        gateway.await_ready()
+        yield gateway
+    finally:
+        gateway.process.stop()
+        shutil.rmtree(gateway.data)
+
+
+def test_every_group_goes_back_to_one_point(
+    cluster: Cluster, ns: str, backup: Backup, with_folder: ClusterGateway
+) -> None:
     rest = rest_of(cluster)
     backup.take()
     kept = [f"kept{n}/below" for n in range(8)]
     for path in kept:
         rest.mkdir(ns, path, parents=True)
-    s3 = s3_of(cluster)
-    s3.put_object(Bucket=ns, Key="kept0/object", Body=b"before")
+    stores = {"kept0/in-bucket": s3_of(cluster), "kept0/in-folder": s3_at(cluster, with_folder.url)}
+    for key, s3 in stores.items():
+        s3.put_object(Bucket=ns, Key=key, Body=b"before")
     with session(cluster) as connection:
         point = "citus_create_restore_point" if cluster.shape.is_citus else "pg_create_restore_point"
         connection.execute(f"SELECT {point}(%s)", (POINT,))
     copy = backup.place / "bytes"
     copy.mkdir()
-    data_dir = cluster.gateways[0].data
+    data_dir = with_folder.data
     runbook.typed(cluster, "Copying the bytes of objects", BYTES=str(data_dir), COPY=str(copy))
-    s3.put_object(Bucket=ns, Key="kept0/object", Body=b"after the point")
+    bucket = BytesBucket(cluster)
+    versions = {locator: bucket.read(locator) for locator in bucket.locators()}  # as a bucket with versions keeps them
+    for key, s3 in stores.items():
+        s3.put_object(Bucket=ns, Key=key, Body=b"after the point")
     for n in range(8):
         rest.mkdir(ns, f"lost{n}")
         rest.rename(ns, f"kept{n}/below/", f"lost{n}/moved/")
@@ -151,9 +174,13 @@ def test_every_group_goes_back_to_one_point(cluster: Cluster, ns: str, backup: B
         cluster.await_protection(group)
     assert rest.list(ns, "") == sorted(f"kept{n}/" for n in range(8))
     assert rest.list(ns, "kept0/below/") == ["after/"]
-    with pytest.raises(botocore.exceptions.ClientError):  # its file went when it was overwritten
-        s3.get_object(Bucket=ns, Key="kept0/object")
+    for key, s3 in stores.items():
+        with pytest.raises(botocore.exceptions.ClientError):  # the bytes went when it was overwritten
+            s3.get_object(Bucket=ns, Key=key)
     runbook.typed(cluster, "Putting the bytes of objects back", BYTES=str(data_dir), COPY=str(copy))
-    assert s3.get_object(Bucket=ns, Key="kept0/object")["Body"].read() == b"before"
+    for locator in versions.keys() - bucket.locators():
+        bucket.put_back(locator, versions[locator])
+    for key, s3 in stores.items():
+        assert s3.get_object(Bucket=ns, Key=key)["Body"].read() == b"before"
     assert_nothing_is_lost(cluster, ns, kept)
     assert fsck(cluster) == []

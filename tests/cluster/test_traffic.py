@@ -20,6 +20,7 @@ from cluster.cluster import Cluster
 from cluster.layout import (
     COORDINATOR,
     PORT_ETCD_METRICS,
+    PORT_GATEWAY,
     PORT_HAPROXY_METRICS,
     PORT_INDEX_GRPC,
     PORT_PATRONI,
@@ -40,7 +41,8 @@ SLICE = 24
 PLAIN = {
     "etcd": {PORT_ETCD_METRICS},
     "index": {PORT_INDEX_GRPC + 10, PORT_HAPROXY_METRICS},
-    "gateway": {7400 + PROBES_OFFSET, PORT_HAPROXY_METRICS},
+    "gateway": {PORT_GATEWAY + PROBES_OFFSET, PORT_HAPROXY_METRICS},
+    "store": {PORT_GATEWAY + PROBES_OFFSET, PORT_INDEX_GRPC + 10},
 }
 FILES = {"sslcert": "crt", "sslkey": "key"}  # of libpq, and of the certificates
 SSL_REQUEST = bytes.fromhex("0000000804d2162f")
@@ -79,12 +81,16 @@ def captured(cluster: Cluster, folder: Path) -> Iterator[Path]:
 def secrets_of(cluster: Cluster) -> dict[str, bytes]:
     """Every password, token and key of the cluster, by its name."""
     found = {name: secret.read(cluster.layout, name).encode() for name in cluster.SECRETS}
+    of_store = {name: secret.read(cluster.store.layout, name).encode() for name in cluster.store.SECRETS}
+    found |= {f"the store's {name}": text for name, text in of_store.items()}
     basic = base64.b64encode(b"patroni:" + found["restapi"])
     return {**found, "restapi, as HTTP sends it": basic.rstrip(b"=")[:-1]}
 
 
 def test_a_stranger_reads_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    """While clients work and services log in anew: no password, no token, no name, no byte of an object."""
+    """While clients work and services log in anew: no password, no token, no name, no byte of an object. Not between a
+    gateway and the store either.
+    """
     bucket, mark = f"t-{uuid.uuid4().hex[:12]}", secrets.token_hex(8)
     content = secrets.token_hex(CONTENT // 2).encode()
     words = {

@@ -9,7 +9,7 @@ import botocore.exceptions
 import pytest
 
 from stack import secret
-from stack.layout import REGION
+from stack.gateway import Bucket, bucket_keys
 from stack.poll import wait_until
 
 from .another_gateway import OFFSET, LimitedGateway, running
@@ -19,41 +19,15 @@ BOUND_S = 60
 NAME, PREFIX = "elsewhere", "a/prefix"
 
 
-class BucketGateway(LimitedGateway):
-    """A gateway without a folder. `endpoint`: the S3 service that has the bucket."""
-
-    endpoint: str
-    bucket: str
-
-    def prepare(self) -> None:
-        self.secrets = self.layout.config / f"{self.name}-secrets.toml"
-        keys = [
-            f'aws_{name} = "{secret.read(self.layout, kept)}"'
-            for name, kept in [("access_key_id", "access_key"), ("secret_access_key", "secret_key")]
-        ]
-        self.account.write(self.secrets, "\n".join([*keys, ""]))
-        super().prepare()
-
-    def settings(self) -> str:
-        lines = super().settings().splitlines()
-        options = f'aws_endpoint = "{self.endpoint}", aws_region = "{REGION}", aws_allow_http = "true"'
-        return "\n".join(
-            [line for line in lines if not line.startswith("data_dir")]
-            + [
-                f"[buckets.{NAME}]",
-                f'url = "s3://{self.bucket}/{PREFIX}"',
-                f"options = {{ {options} }}",
-                f'secrets_file = "{self.secrets}"',
-                "",
-            ]
-        )
-
-
 @contextmanager
 def bucket_gateway(stack, bucket: str, endpoint: str | None = None, number: int = 0, **limits: int):
-    port = stack.layout.port_base + OFFSET + 2 + number
-    gateway = BucketGateway(stack.layout, stack.account, f"gateway-bucket-{number}", port=port)
-    gateway.endpoint, gateway.bucket, gateway.limits = endpoint or stack.gateway.url, bucket, limits
+    """A gateway without a folder. `endpoint`: the S3 service that has the bucket."""
+    layout, port = stack.layout, stack.layout.port_base + OFFSET + 2 + number
+    gateway = LimitedGateway(layout, stack.account, f"gateway-bucket-{number}", port=port)
+    keys = layout.config / f"{gateway.name}-secrets.toml"
+    stack.account.write(keys, bucket_keys(secret.read(layout, "access_key"), secret.read(layout, "secret_key")))
+    gateway.data, gateway.limits = None, limits
+    gateway.bucket = Bucket(NAME, f"s3://{bucket}/{PREFIX}", endpoint or stack.gateway.url, keys)
     with running(gateway):
         yield gateway
 
