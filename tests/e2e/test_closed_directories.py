@@ -188,3 +188,18 @@ def test_putting_the_key_of_a_directory_tells_no_metadata(open_bucket, s3_of, ca
         assert refused(s3_of("bob").put_object, **key, Metadata=there) == same, there
         assert refused(s3_of("bob").put_object, **key, Metadata={"patient": "roe"}) == other, there
     assert entry(carol, open_bucket, "shared/m/")["mode"] == mode
+
+
+@pytest.mark.parametrize(("mode", "answer"), [("0755", DENIED), ("0775", None)])
+def test_a_condition_does_not_replace_a_permission(open_bucket, s3_of, alice, carol, mode, answer):
+    """To put the key of a directory that is there takes w and x in the directory that holds it, with any condition."""
+    alice.insist("PATCH", f"/v1/ns/{open_bucket}/entries/shared/", {"group": 50})
+    key = {"Bucket": open_bucket, "Key": "shared/m/"}
+    etag = s3_of("carol").put_object(**key, Metadata={"by": "carol"})["ETag"]
+    chmod(carol, open_bucket, "shared/m/", "0777")
+    chmod(alice, open_bucket, "shared/", mode)
+    for number, condition in enumerate(({}, {"IfMatch": "*"}, {"IfMatch": etag})):
+        metadata = {"by": f"bob {number}"}
+        assert refused(s3_of("bob").put_object, **key, Metadata=metadata, **condition) == answer, condition
+        shown = s3_of("bob").head_object(**key)["Metadata"]
+        assert (shown == metadata) == (answer is None), condition
