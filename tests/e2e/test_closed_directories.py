@@ -203,3 +203,14 @@ def test_a_condition_does_not_replace_a_permission(open_bucket, s3_of, alice, ca
         assert refused(s3_of("bob").put_object, **key, Metadata=metadata, **condition) == answer, condition
         shown = s3_of("bob").head_object(**key)["Metadata"]
         assert (shown == metadata) == (answer is None), condition
+
+
+@pytest.mark.parametrize(("mode", "shown"), [("0711", []), ("0744", ["c/"]), ("0755", ["c/", "c/in/"])])
+def test_totals_by_level_show_only_directories_that_the_caller_may_read(open_bucket, s3_of, bob, carol, mode, shown):
+    s3_of("carol").put_object(Bucket=open_bucket, Key="shared/c/in/payroll", Body=b"12345")
+    chmod(carol, open_bucket, "shared/c/", mode)
+    usage = f"/v1/ns/{open_bucket}/usage/shared/"
+    found = bob.insist("GET", usage + "?depth=2").body
+    assert [below["path"] for below in found["below"]] == [f"shared/{path}" for path in shown]
+    assert (found["objects"], found["bytes"]) == (1, 5), "all are counted"
+    assert bob.call("GET", usage + "c/").status == (200 if shown else 403), "as each of them by itself"
