@@ -48,6 +48,7 @@ fn main() -> anyhow::Result<()> {
         println!("{}: valid", arguments.config.display());
         return Ok(());
     }
+    mantle_tls::process::prepare();
     // The allocator gives each thread a heap of its own. In huge pages, 32 blocking threads took 90 MB, and a PUT took a
     // third more processor time, since 2 MB are cleared whenever such a thread begins. A kernel without them is fine.
     let _ = rustix::thread::disable_transparent_huge_pages(true);

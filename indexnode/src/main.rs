@@ -59,6 +59,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         println!("{}: ok", arguments.config.display());
         return Ok(());
     }
+    mantle_tls::process::prepare();
     let directives = std::env::var("RUST_LOG").unwrap_or_else(|_| "info".to_owned());
     let mut filter = EnvFilter::try_new(&directives).context("RUST_LOG")?;
     if !directives.contains("openraft") {

@@ -7,7 +7,12 @@
 #[allow(dead_code)]
 mod support;
 
-use std::time::{Duration, Instant};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
 
 use mantle_index_client::RenameRequest;
 use mantle_indexnode::{postgres::copy, progress::RebuildProgress};
@@ -298,5 +303,37 @@ async fn replicas_copy_directories_without_reading_objects() {
     assert_eq!((count.unwrap(), first.unwrap().len()), (DIRECTORIES as u64 + 1, DIRECTORIES as usize + 1));
     let after = read().await.unwrap();
     assert!(after < before + i64::from(OBJECTS), "{} rows were read", after - before);
+    database.drop().await;
+}
+
+/// All files and folders below a folder, with their modes.
+fn modes(folder: &Path) -> Vec<(PathBuf, u32)> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let each = entries.flat_map(|entry| {
+        let below = if entry.file_type().unwrap().is_dir() { modes(&entry.path()) } else { Vec::new() };
+        [(entry.path(), entry.metadata().unwrap().mode())].into_iter().chain(below)
+    });
+    each.collect()
+}
+
+/// `CARELESS` is the usual state of a service that nobody has protected.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs MANTLE_TEST_DATABASE_URL"]
+async fn replicas_keep_their_files_from_other_users_of_the_machine() {
+    let database = TestDatabase::create().await;
+    let mut group = TestGroup::new(&database);
+    group.start_all();
+    group.settled().await;
+    let replica = &group.replicas[0];
+    let files = modes(replica.data());
+    assert!(files.iter().any(|(path, _)| path.is_file()) && files.iter().any(|(path, _)| path.is_dir()), "{files:?}");
+    let open: Vec<_> = files.iter().filter(|(_, mode)| mode & 0o007 != 0).collect();
+    assert!(open.is_empty(), "{open:?}");
+
+    let limits = fs::read_to_string(format!("/proc/{}/limits", replica.process_id())).unwrap();
+    let of_files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let (soft, hard) = of_files.trim().split_once(' ').unwrap();
+    assert_eq!(Some(soft), hard.split_whitespace().next(), "{of_files}");
+    group.kill_all();
     database.drop().await;
 }

@@ -188,3 +188,29 @@ def test_putting_the_key_of_a_directory_tells_no_metadata(open_bucket, s3_of, ca
         assert refused(s3_of("bob").put_object, **key, Metadata=there) == same, there
         assert refused(s3_of("bob").put_object, **key, Metadata={"patient": "roe"}) == other, there
     assert entry(carol, open_bucket, "shared/m/")["mode"] == mode
+
+
+@pytest.mark.parametrize(("mode", "answer"), [("0755", DENIED), ("0775", None)])
+def test_a_condition_does_not_replace_a_permission(open_bucket, s3_of, alice, carol, mode, answer):
+    """To put the key of a directory that is there takes w and x in the directory that holds it, with any condition."""
+    alice.insist("PATCH", f"/v1/ns/{open_bucket}/entries/shared/", {"group": 50})
+    key = {"Bucket": open_bucket, "Key": "shared/m/"}
+    etag = s3_of("carol").put_object(**key, Metadata={"by": "carol"})["ETag"]
+    chmod(carol, open_bucket, "shared/m/", "0777")
+    chmod(alice, open_bucket, "shared/", mode)
+    for number, condition in enumerate(({}, {"IfMatch": "*"}, {"IfMatch": etag})):
+        metadata = {"by": f"bob {number}"}
+        assert refused(s3_of("bob").put_object, **key, Metadata=metadata, **condition) == answer, condition
+        shown = s3_of("bob").head_object(**key)["Metadata"]
+        assert (shown == metadata) == (answer is None), condition
+
+
+@pytest.mark.parametrize(("mode", "shown"), [("0711", []), ("0744", ["c/"]), ("0755", ["c/", "c/in/"])])
+def test_totals_by_level_show_only_directories_that_the_caller_may_read(open_bucket, s3_of, bob, carol, mode, shown):
+    s3_of("carol").put_object(Bucket=open_bucket, Key="shared/c/in/payroll", Body=b"12345")
+    chmod(carol, open_bucket, "shared/c/", mode)
+    usage = f"/v1/ns/{open_bucket}/usage/shared/"
+    found = bob.insist("GET", usage + "?depth=2").body
+    assert [below["path"] for below in found["below"]] == [f"shared/{path}" for path in shown]
+    assert (found["objects"], found["bytes"]) == (1, 5), "all are counted"
+    assert bob.call("GET", usage + "c/").status == (200 if shown else 403), "as each of them by itself"

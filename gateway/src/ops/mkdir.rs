@@ -91,10 +91,15 @@ impl Gateway {
         let refused = || Error::from(ErrorCode::PreconditionFailed);
         if matches!(precondition, Precondition::Present | Precondition::Etag(_)) {
             let found = self.head_object(call, namespace, key).await?;
-            return match precondition.holds_for(found.md5()) {
-                true => self.replace_metadata(call, namespace, key, user_metadata).await,
-                false => Err(refused()),
-            };
+            if !precondition.holds_for(found.md5()) {
+                return Err(refused());
+            }
+            // As without a condition, where mkdir needs this.
+            if let Some((_, parents)) = Path::parse(key)?.split_last() {
+                let directory = self.locate_parent(&call.caller, namespace, parents, Purpose::DirectoryChange).await?;
+                directory.check_change(&call.caller)?;
+            }
+            return self.replace_metadata(call, namespace, key, user_metadata).await;
         }
         // Every marker has the etag of no bytes, so mkdir itself can tell whether a condition holds.
         let may_exist = precondition.holds_for(Some(EMPTY_MD5));

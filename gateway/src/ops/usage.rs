@@ -1,6 +1,6 @@
 //! usage: counts and bytes of a directory, of everything below it, and of the directories below it.
 
-use mantle_types::{Error, ErrorCode, Result, limits::PATH_DEPTH_MAX, name::Path, permission::Access};
+use mantle_types::{Caller, Error, ErrorCode, Result, limits::PATH_DEPTH_MAX, name::Path, permission::Access};
 use serde::Serialize;
 
 use super::locate::Purpose;
@@ -77,12 +77,11 @@ impl Gateway {
             true => Some(self.store.upload_usage(directory.ns).await?),
             false => None,
         };
-        let open = |row: &SubtreeTotals| row.permission.may_list(&call.caller);
         Ok(Usage {
             objects: total.objects,
             directories: total.directories,
             bytes: total.bytes,
-            below: (depth != Depth::Subtree).then(|| visible(&total, below, open)),
+            below: (depth != Depth::Subtree).then(|| visible(&call.caller, &total, below)),
             truncated: (depth != Depth::Subtree).then_some(truncated),
             unfinished_uploads: uploads.map(|(uploads, _)| uploads),
             unfinished_upload_bytes: uploads.map(|(_, bytes)| bytes),
@@ -90,17 +89,20 @@ impl Gateway {
     }
 }
 
-/// As in a listing, directories below one that the caller may not read and search are counted but not named. Each row
-/// comes after its ancestors.
-fn visible(top: &SubtreeTotals, rows: Vec<SubtreeTotals>, open: impl Fn(&SubtreeTotals) -> bool) -> Vec<SubtreeTotals> {
-    let mut closed: Option<String> = (!open(top)).then(String::new);
+/// The totals of a directory are shown to whoever may read it. As in a listing, directories below one that the caller
+/// may not read and search are counted but not named. Each row comes after its ancestors.
+fn visible(caller: &Caller, top: &SubtreeTotals, rows: Vec<SubtreeTotals>) -> Vec<SubtreeTotals> {
+    let is_open = |row: &SubtreeTotals| row.permission.may_list(caller);
+    let mut closed: Option<String> = (!is_open(top)).then(String::new);
     let mut shown = Vec::with_capacity(rows.len());
     for row in rows {
         if closed.as_deref().is_some_and(|closed| row.path.starts_with(closed)) {
             continue;
         }
-        closed = (!open(&row)).then(|| row.path.clone());
-        shown.push(row);
+        closed = (!is_open(&row)).then(|| row.path.clone());
+        if row.permission.may_read(caller) {
+            shown.push(row);
+        }
     }
     shown
 }
@@ -111,18 +113,31 @@ mod tests {
 
     use super::*;
 
+    fn row(path: &str, mode: u16) -> SubtreeTotals {
+        let permission = Permission { owner: 0, group: 0, mode };
+        SubtreeTotals { path: path.to_owned(), objects: 0, directories: 0, bytes: 0, permission }
+    }
+
+    /// What another user is shown where `a/b/` has this mode.
+    fn shown(top: u16, mode: u16) -> Vec<String> {
+        let mode_of = |path: &str| if path == "a/b/" { mode } else { 0o755 };
+        let rows = ["a/", "a/b/", "a/b/c/", "a/d/", "b/"].map(|path| row(path, mode_of(path)));
+        let caller = Caller { uid: 7, gids: vec![7] };
+        visible(&caller, &row("", top), rows.to_vec()).into_iter().map(|row| row.path).collect()
+    }
+
     #[test]
     fn directories_below_a_closed_one_are_not_named() {
-        let row = |path: &str, mode: u16| {
-            let permission = Permission { owner: 0, group: 0, mode };
-            SubtreeTotals { path: path.to_owned(), objects: 0, directories: 0, bytes: 0, permission }
-        };
-        let rows =
-            || ["a/", "a/b/", "a/b/c/", "a/d/", "b/"].map(|p| row(p, if p == "a/b/" { 0 } else { 0o755 })).to_vec();
-        let shown = |top: u16| -> Vec<String> {
-            visible(&row("", top), rows(), |row| row.permission.mode != 0).into_iter().map(|row| row.path).collect()
-        };
-        assert_eq!(shown(0o755), ["a/", "a/b/", "a/d/", "b/"]);
-        assert!(shown(0).is_empty());
+        assert_eq!(shown(0o755, 0o755), ["a/", "a/b/", "a/b/c/", "a/d/", "b/"]);
+        assert_eq!(shown(0o755, 0o754), ["a/", "a/b/", "a/d/", "b/"]);
+        assert!(shown(0o700, 0o755).is_empty());
+        assert!(shown(0o754, 0o755).is_empty());
+    }
+
+    #[test]
+    fn totals_of_an_unreadable_directory_are_not_shown() {
+        for mode in [0o700, 0o751, 0o753] {
+            assert_eq!(shown(0o755, mode), ["a/", "a/d/", "b/"], "{mode:o}");
+        }
     }
 }

@@ -5,14 +5,14 @@
 
 use std::{
     future::{Ready, ready},
-    sync::{Mutex, PoisonError},
     task::{Context, Poll},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures::future::Either;
 use http::{Request, Response};
 use mantle_index_client::proto::index_server::IndexServer;
+use mantle_telemetry::pace::Pace;
 use mantle_tls::{Connection, Identity, Phase, Role, Security};
 use tonic::{Status, body::Body, server::NamedService};
 use tower::{Layer, Service};
@@ -82,14 +82,9 @@ fn denied(identity: &Identity, roles: &[Role]) -> Status {
 
 /// Logs one refused call a second at most: all are counted, and whoever reaches the port could fill the disk with log.
 fn log_refused(path: &str, connection: Option<&Connection>, status: &Status) {
-    static LOGGED: Mutex<Option<Instant>> = Mutex::new(None);
-    let now = Instant::now();
-    {
-        let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
-        if logged.is_some_and(|logged| now.duration_since(logged) < LOG_INTERVAL) {
-            return;
-        }
-        *logged = Some(now);
+    static LOGGED: Pace = Pace::new(LOG_INTERVAL);
+    if !LOGGED.is_due() {
+        return;
     }
     let caller = connection.map(|connection| connection.address);
     let path: String = path.chars().take(LOGGED_PATH_MAX).collect();

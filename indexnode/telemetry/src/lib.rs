@@ -8,6 +8,7 @@
 
 mod collector;
 pub mod metrics;
+pub mod pace;
 pub mod settings_page;
 
 use std::time::Duration;

@@ -30,6 +30,9 @@ use uuid::Uuid;
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 
+/// How a replica is started: with the umask and the number of open files of a service manager that sets neither.
+const CARELESS: &str = "umask 022; ulimit -Sn 512; exec \"$0\" \"$@\"";
+
 pub const ROOT: u32 = 0;
 
 /// Polls until `condition` yields something.
@@ -187,7 +190,8 @@ impl TestReplica {
         let log = fs::File::options().create(true).append(true).open(&self.log).unwrap();
         // `MANTLE_TEST_INDEXNODE`: another build of the program, for measurements.
         let program = std::env::var_os("MANTLE_TEST_INDEXNODE");
-        let mut command = Command::new(program.unwrap_or_else(|| env!("CARGO_BIN_EXE_mantle-indexnode").into()));
+        let mut command = Command::new("sh");
+        command.args(["-c", CARELESS]).arg(program.unwrap_or_else(|| env!("CARGO_BIN_EXE_mantle-indexnode").into()));
         command.arg("--config").arg(&self.config).stdout(Stdio::null()).stderr(log);
         command.envs(self.failpoint.map(|name| ("MANTLE_FAILPOINT", name)));
         self.child = Some(command.spawn().expect("mantle-indexnode"));
@@ -217,8 +221,12 @@ impl TestReplica {
         self.signal("-CONT");
     }
 
+    pub fn process_id(&self) -> u32 {
+        self.child.as_ref().expect("a running replica").id()
+    }
+
     fn signal(&self, name: &str) {
-        let id = self.child.as_ref().expect("a running replica").id();
+        let id = self.process_id();
         assert!(Command::new("kill").args([name, &id.to_string()]).status().unwrap().success());
     }
 

@@ -70,6 +70,11 @@ impl Identity {
         self.role == Some(role)
     }
 
+    /// Tells whether the certificate names a role.
+    pub(crate) fn has_role(&self) -> bool {
+        self.role.is_some()
+    }
+
     /// Tells whether the certificate is for this host, a name or an address.
     pub fn covers(&self, host: &str) -> bool {
         let Ok(name) = ServerName::try_from(host) else { return false };

@@ -18,6 +18,7 @@
 //! - `settings`: the section `[tls]` of a configuration file
 //! - `metric_table`: names and meanings of the metrics
 //! - `secret_file`: files that only their owner may read
+//! - `process`: files that other users of the machine may not read, and enough of them
 
 mod client;
 mod credentials;
@@ -27,6 +28,8 @@ mod live;
 /// The metrics of certificates and connections.
 pub mod metric_table;
 mod postgres;
+/// The process, before it opens files and ports.
+pub mod process;
 /// Files that only their owner may read.
 pub mod secret_file;
 mod server;

@@ -18,7 +18,7 @@ pub const METRICS: &[Metric] = &[
     counter(
         "mantle_tls_connections_total",
         "kind",
-        "Connections that the gRPC service accepted: `tls`, `plain`, `without_certificate`; `failed`: the handshake was refused.",
+        "Connections that the gRPC service accepted: `tls`, `plain`, `without_certificate`; `failed`: the handshake was refused, or too many clients without a role were connected.",
     ),
     gauge(
         "mantle_tls_open_connections",

@@ -1,7 +1,8 @@
 //! Accepts connections from Mantle's processes.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
+use mantle_telemetry::pace::Pace;
 use metrics::counter;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -14,6 +15,7 @@ use crate::{
     credentials::{HTTP2, Https},
     identity::Identity,
     live::{Live, Tls},
+    settings::Phase,
     stream::{Connection, End, Security, Stream, Verified},
 };
 
@@ -21,20 +23,40 @@ use crate::{
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Most handshakes at a time; further clients wait in the listener's queue.
 const HANDSHAKES_MAX: usize = 1024;
+/// What clients without a certificate get where one is needed: enough to be told so, but not the service's open files.
+const STRANGERS: Strangers = Strangers { most: 64, time: Duration::from_secs(10) };
 /// The pause after a connection that could not be accepted, because there are too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The pause between two lines of the log.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// The first byte of a TLS handshake. HTTP/2 without TLS begins with a letter.
 const TLS_HANDSHAKE: u8 = 0x16;
 
 /// A connection that was accepted, and what is known of its other end.
 pub type Accepted = (Stream, Connection);
 
+/// The bounds of connections whose other end has no role: how many are open at a time, and each for how long.
+#[derive(Clone, Copy)]
+pub(crate) struct Strangers {
+    pub(crate) most: usize,
+    pub(crate) time: Duration,
+}
+
 /// Accepts connections, with TLS or without; the service decides what a connection may do. Without `tls` every connection is
 /// taken as it is. Must be called within a tokio runtime; ends when the receiver is dropped.
 pub fn incoming(listener: TcpListener, tls: Option<Tls>) -> mpsc::Receiver<Accepted> {
+    incoming_within(listener, tls, STRANGERS)
+}
+
+pub(crate) fn incoming_within(
+    listener: TcpListener,
+    tls: Option<Tls>,
+    strangers: Strangers,
+) -> mpsc::Receiver<Accepted> {
     let (accepted, receiver) = mpsc::channel(1);
     tokio::spawn(async move {
         let free = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+        let places = Arc::new(Semaphore::new(strangers.most));
         while let Ok(place) = free.clone().acquire_owned().await {
             let accept = tokio::select! {
                 accept = listener.accept() => accept,
@@ -48,18 +70,19 @@ pub fn incoming(listener: TcpListener, tls: Option<Tls>) -> mpsc::Receiver<Accep
                     continue;
                 }
             };
-            let (accepted, tls) = (accepted.clone(), tls.clone());
+            let (accepted, tls, places) = (accepted.clone(), tls.clone(), places.clone());
             tokio::spawn(async move {
                 // An answer is written in one piece. Waiting to fill a packet would take longer than the call.
                 let _ = stream.set_nodelay(true);
+                let phase = tls.as_ref().map(Tls::phase);
                 match timeout(HANDSHAKE, open(stream, address, tls)).await {
-                    Ok(Ok(opened)) => {
-                        let _ = accepted.send(opened).await;
-                    }
-                    Ok(Err(cause)) => {
-                        counter!("mantle_tls_connections_total", "kind" => "failed").increment(1);
-                        tracing::info!(%address, %cause, "a TLS connection was not made");
-                    }
+                    Ok(Ok(opened)) => match bounded(opened, phase, strangers.time, places) {
+                        Some(opened) => {
+                            let _ = accepted.send(opened).await;
+                        }
+                        None => refused(address, &"too many clients without a role"),
+                    },
+                    Ok(Err(cause)) => refused(address, &cause),
                     Err(_) => tracing::debug!(%address, "a client said nothing, or not enough"),
                 }
                 drop(place);
@@ -67,6 +90,34 @@ pub fn incoming(listener: TcpListener, tls: Option<Tls>) -> mpsc::Receiver<Accep
         }
     });
     receiver
+}
+
+/// The connection, which ends after this time if its other end has no role; `None`: too many of these are open.
+fn bounded(opened: Accepted, phase: Option<Phase>, time: Duration, places: Arc<Semaphore>) -> Option<Accepted> {
+    let (stream, connection) = opened;
+    if !is_stranger(&connection, phase) {
+        return Some((stream, connection));
+    }
+    let place = places.try_acquire_owned().ok()?;
+    Some((stream.until(sleep(time), place), connection))
+}
+
+/// Whether the service would refuse every call of this connection.
+fn is_stranger(connection: &Connection, phase: Option<Phase>) -> bool {
+    match (&connection.security, phase) {
+        (_, None) => false,
+        (Security::Plain, Some(phase)) => phase == Phase::Strict,
+        (Security::Tls(identity), Some(_)) => !identity.as_ref().is_some_and(|identity| identity.has_role()),
+    }
+}
+
+/// Counts a connection that was not made. One a second is logged: whoever reaches the port could fill the disk with log.
+fn refused(address: SocketAddr, cause: &dyn fmt::Display) {
+    static LOGGED: Pace = Pace::new(LOG_INTERVAL);
+    counter!("mantle_tls_connections_total", "kind" => "failed").increment(1);
+    if LOGGED.is_due() {
+        tracing::info!(%address, %cause, "a connection was not made; more within a second are only counted");
+    }
 }
 
 /// Shakes hands with a user's client. Tells whether it speaks HTTP/2.

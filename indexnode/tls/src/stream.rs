@@ -13,6 +13,8 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
+    sync::OwnedSemaphorePermit,
+    time::Sleep,
 };
 use tokio_rustls::TlsStream;
 
@@ -43,6 +45,14 @@ pub struct Stream {
     gathering: Option<Gathering>,
     /// Ends with the connection.
     _counted: Option<Counted>,
+    /// Set if the connection ends at some time, whatever happens on it.
+    bound: Option<Bound>,
+}
+
+struct Bound {
+    end: Pin<Box<Sleep>>,
+    /// Free again when the connection has ended.
+    _place: OwnedSemaphorePermit,
 }
 
 enum Inner {
@@ -120,7 +130,9 @@ impl Verified {
 
 impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().inner {
+        let stream = self.get_mut();
+        stream.check_time(cx)?;
+        match &mut stream.inner {
             Inner::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
             Inner::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
             Inner::Verified(verified) => match verified.check() {
@@ -147,7 +159,7 @@ impl Stream {
 
     /// A user's connection of HTTP/1.1.
     pub(crate) fn of_one_request(stream: TlsStream<TcpStream>) -> Self {
-        Self { inner: Inner::Tls(Box::new(stream)), gathering: None, _counted: None }
+        Self { inner: Inner::Tls(Box::new(stream)), gathering: None, _counted: None, bound: None }
     }
 
     pub(crate) fn accepted(stream: TcpStream) -> Self {
@@ -160,7 +172,20 @@ impl Stream {
     }
 
     fn of_many_requests(inner: Inner, counted: Option<Counted>) -> Self {
-        Self { inner, gathering: Some(Gathering::default()), _counted: counted }
+        Self { inner, gathering: Some(Gathering::default()), _counted: counted, bound: None }
+    }
+
+    /// The same connection, which ends when `end` is over, or before. It takes up a place until then.
+    pub(crate) fn until(self, end: Sleep, place: OwnedSemaphorePermit) -> Self {
+        Self { bound: Some(Bound { end: Box::pin(end), _place: place }), ..self }
+    }
+
+    /// An error once the connection has to end. The task is woken then.
+    fn check_time(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        match self.bound.as_mut().map(|bound| bound.end.as_mut().poll(cx)) {
+            Some(Poll::Ready(())) => Err(io::ErrorKind::TimedOut.into()),
+            Some(Poll::Pending) | None => Ok(()),
+        }
     }
 
     /// Lets the tasks that are ready run before these bytes leave, where that gathers more of them.
@@ -188,12 +213,14 @@ impl<T: AsyncWrite + Unpin> Write for T {}
 impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let stream = self.get_mut();
+        stream.check_time(cx)?;
         ready!(stream.poll_gathered(cx, buf.len()));
         stream.writer().poll_write(cx, buf)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let stream = self.get_mut();
+        stream.check_time(cx)?;
         ready!(stream.writer().poll_flush(cx))?;
         if let Some(gathering) = &mut stream.gathering {
             gathering.flushed();
@@ -202,7 +229,9 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().writer().poll_shutdown(cx)
+        let stream = self.get_mut();
+        stream.check_time(cx)?;
+        stream.writer().poll_shutdown(cx)
     }
 
     fn poll_write_vectored(
@@ -211,6 +240,7 @@ impl AsyncWrite for Stream {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let stream = self.get_mut();
+        stream.check_time(cx)?;
         ready!(stream.poll_gathered(cx, bufs.iter().map(|buf| buf.len()).sum()));
         stream.writer().poll_write_vectored(cx, bufs)
     }

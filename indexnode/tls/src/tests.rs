@@ -4,14 +4,17 @@ use std::{fs, net::SocketAddr, ops::Deref, os::unix::fs::PermissionsExt, time::D
 
 use tempfile::TempDir;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::mpsc,
+    task::JoinHandle,
     time::timeout,
 };
+use tokio_rustls::client::TlsStream;
 
 use crate::{
     Accepted, Phase, Role, Security, Stream, Tls, connect, incoming,
+    server::{Strangers, incoming_within},
     testing::{self, Authority, CertificateParams},
 };
 
@@ -52,6 +55,11 @@ impl Server {
     async fn new(tls: Option<Tls>) -> Self {
         let listener = TcpListener::bind((HOST, 0)).await.unwrap();
         Self { address: listener.local_addr().unwrap(), accepted: incoming(listener, tls) }
+    }
+
+    async fn within(tls: Option<Tls>, strangers: Strangers) -> Self {
+        let listener = TcpListener::bind((HOST, 0)).await.unwrap();
+        Self { address: listener.local_addr().unwrap(), accepted: incoming_within(listener, tls, strangers) }
     }
 
     async fn accept(&mut self) -> Accepted {
@@ -157,15 +165,127 @@ async fn a_client_without_certificate_is_known_as_such() {
     plain.write_all(b"PRI * HTTP/2.0").await.unwrap();
     assert!(matches!(server.accept().await.1.security, Security::Plain));
 
-    let roots = crate::credentials::roots(&Files::new(&[&ca], &ca, "", HOST).path("ca.crt")).unwrap();
+    let stream = without_certificate(&server, &ca).await;
+    assert!(matches!(server.accept().await.1.security, Security::Tls(None)));
+    drop(stream);
+}
+
+async fn without_certificate(server: &Server, ca: &Authority) -> TlsStream<TcpStream> {
+    let roots = crate::credentials::roots(&Files::new(&[ca], ca, "", HOST).path("ca.crt")).unwrap();
     let provider = rustls::crypto::ring::default_provider().into();
     let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let config = config.with_root_certificates(roots).with_no_client_auth();
     let stream = TcpStream::connect(server.address).await.unwrap();
     let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(config));
-    let stream = connector.connect(HOST.try_into().unwrap(), stream).await.unwrap();
-    assert!(matches!(server.accept().await.1.security, Security::Tls(None)));
-    drop(stream);
+    connector.connect(HOST.try_into().unwrap(), stream).await.unwrap()
+}
+
+/// A client that speaks no TLS, and says something.
+async fn plain(server: &Server) -> TcpStream {
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    stream.write_all(b"PRI").await.unwrap();
+    stream
+}
+
+/// Waits for the end of a connection, which the server makes.
+async fn ends(stream: &mut (impl AsyncRead + Unpin)) -> bool {
+    matches!(timeout(BOUND, stream.read(&mut [0])).await.expect("an end"), Ok(0) | Err(_))
+}
+
+/// Reads and drops everything that arrives on a connection, until it ends.
+fn serve(mut accepted: Stream) -> JoinHandle<std::io::ErrorKind> {
+    tokio::spawn(async move {
+        loop {
+            match accepted.read(&mut [0; 64]).await {
+                Ok(0) => return std::io::ErrorKind::UnexpectedEof,
+                Ok(_) => (),
+                Err(e) => return e.kind(),
+            }
+        }
+    })
+}
+
+#[tokio::test]
+async fn whoever_has_no_role_is_left_after_a_while() {
+    let ca = Authority::default();
+    let files = |unit| Files::new(&[&ca], &ca, unit, HOST);
+    let strangers = Strangers { most: 9, time: Duration::from_millis(300) };
+    let mut server = Server::within(Some(files("mantle-peer").load(Phase::Strict)), strangers).await;
+    let mut known = server.connect(&files("mantle-gateway").load(Phase::Strict)).await.unwrap();
+    let mut accepted = server.accept().await.0;
+
+    let mut talks = plain(&server).await;
+    let plain = serve(server.accept().await.0);
+    let mut silent = without_certificate(&server, &ca).await;
+    let unknown = serve(server.accept().await.0);
+    let mut without_role = server.connect(&files("ops").load(Phase::Strict)).await.unwrap();
+    let of_no_role = serve(server.accept().await.0);
+    let talk = async {
+        while talks.write_all(b"x").await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(BOUND, talk).await.expect("an end");
+    for ended in [plain, unknown, of_no_role] {
+        assert_eq!(timeout(BOUND, ended).await.expect("an end").unwrap(), std::io::ErrorKind::TimedOut);
+    }
+    assert!(ends(&mut silent).await && ends(&mut without_role).await);
+    exchange(&mut known, &mut accepted).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_left_too() {
+    let ca = Authority::default();
+    let strangers = Strangers { most: 1, time: Duration::from_millis(300) };
+    let tls = Files::new(&[&ca], &ca, "mantle-peer", HOST).load(Phase::Strict);
+    let mut server = Server::within(Some(tls), strangers).await;
+    let _deaf = plain(&server).await;
+    let mut accepted = server.accept().await.0;
+    let write = async {
+        loop {
+            if let Err(e) = accepted.write_all(&[0; 1 << 16]).await {
+                return e.kind();
+            }
+        }
+    };
+    assert_eq!(timeout(BOUND, write).await.expect("an end"), std::io::ErrorKind::TimedOut);
+}
+
+#[tokio::test]
+async fn only_so_many_without_a_role_are_there_at_a_time() {
+    let ca = Authority::default();
+    let files = |unit| Files::new(&[&ca], &ca, unit, HOST);
+    let strangers = Strangers { most: 2, time: Duration::from_secs(3600) };
+    let mut server = Server::within(Some(files("mantle-peer").load(Phase::Strict)), strangers).await;
+    let _one = plain(&server).await;
+    let one = server.accept().await.0;
+    let _two = without_certificate(&server, &ca).await;
+    let _held = server.accept().await.0;
+    for _ in 0..20 {
+        assert!(ends(&mut plain(&server).await).await);
+    }
+    let _known = server.connect(&files("mantle-gateway").load(Phase::Strict)).await.unwrap();
+    assert_eq!(role_of(&server.accept().await), Some(Role::Gateway));
+    drop(one);
+    let _three = plain(&server).await;
+    assert!(matches!(server.accept().await.1.security, Security::Plain));
+}
+
+/// Before all speak TLS, those who do not are served.
+#[tokio::test]
+async fn a_plain_connection_is_no_strangers_where_it_is_allowed() {
+    let ca = Authority::default();
+    let strangers = Strangers { most: 0, time: Duration::ZERO };
+    let files = || Files::new(&[&ca], &ca, "mantle-peer", HOST);
+    for tls in [None, Some(files().load(Phase::Accept)), Some(files().load(Phase::Connect))] {
+        let mut server = Server::within(tls, strangers).await;
+        let mut stream = plain(&server).await;
+        let mut accepted = server.accept().await.0;
+        accepted.read_exact(&mut [0; 3]).await.unwrap();
+        accepted.write_all(b"yes").await.unwrap();
+        accepted.flush().await.unwrap();
+        timeout(BOUND, stream.read_exact(&mut [0; 3])).await.expect("bytes").unwrap();
+    }
 }
 
 #[tokio::test]
