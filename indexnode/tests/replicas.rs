@@ -308,10 +308,10 @@ async fn replicas_copy_directories_without_reading_objects() {
 
 /// All files and folders below a folder, with their modes.
 fn modes(folder: &Path) -> Vec<(PathBuf, u32)> {
-    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry"));
     let each = entries.flat_map(|entry| {
-        let below = if entry.file_type().unwrap().is_dir() { modes(&entry.path()) } else { Vec::new() };
-        [(entry.path(), entry.metadata().unwrap().mode())].into_iter().chain(below)
+        let below = if entry.file_type().expect("a kind").is_dir() { modes(&entry.path()) } else { Vec::new() };
+        [(entry.path(), entry.metadata().expect("a mode").mode())].into_iter().chain(below)
     });
     each.collect()
 }

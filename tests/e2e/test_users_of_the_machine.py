@@ -1,4 +1,4 @@
-"""Other users of a gateway's machine read no object's bytes, even if its service manager sets neither umask nor limits."""
+"""Other users of a gateway's machine read no object's bytes, even if its service manager sets no umask and no limits."""
 
 import os
 from pathlib import Path

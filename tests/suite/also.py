@@ -1,7 +1,7 @@
 """The phases that depend on PostgreSQL's version, on another one than the rest of the run: `--also 18`, or with names
 `--also 18=pgtap,server`. `server` is the part of e2e that may differ between versions of PostgreSQL.
 
-They run in a process of their own, because a stack belongs to one version. Its stack has a directory and ports of its own.
+They run in a process of their own, because a stack belongs to one version. It has a directory and ports of its own.
 """
 
 from .beside import Job

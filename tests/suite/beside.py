@@ -1,5 +1,5 @@
-"""Runs phases in processes of their own beside the phases of the stack, because those leave processors idle: they wait for
-flushes, locks and restarts of servers.
+"""Runs phases in processes of their own beside the phases of the stack, because those leave processors idle: they wait
+for flushes, locks and restarts of servers.
 """
 
 import os
