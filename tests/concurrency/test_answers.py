@@ -1,5 +1,5 @@
-"""Whoever looks for the answer to a request waits for a transaction that is recording it (P19). It may have committed, and
-wait for its standby: nobody sees its rows yet.
+"""Whoever looks for the answer to a request waits for a transaction that is recording it (P19). It may have committed,
+and wait for its standby: nobody sees its rows yet.
 """
 
 import uuid

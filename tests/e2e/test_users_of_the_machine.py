@@ -1,4 +1,4 @@
-"""Other users of a gateway's machine read no object's bytes, even if its service manager sets no umask and no limits."""
+"""Other users of a gateway's machine read no object's bytes, even if its service manager sets no umask."""
 
 import os
 from pathlib import Path
