@@ -22,7 +22,7 @@ from .layout import PORT_GATEWAY, PORT_INDEX_GRPC, ClusterLayout
 NAME = "main"  # of the bucket in the gateways' settings, and so in every locator
 BUCKET = "bytes"
 # The bucket is the administrator's. The gateways are in its group: they may use it, not remove it or open it to others.
-ADMINISTRATOR, GATEWAYS = 0, 2000
+ADMINISTRATOR_UID, GATEWAYS_UID = 0, 2000
 BUCKET_MODE = 0o770
 KEY = "gateways_"  # what the names of the gateways' secrets begin with
 
@@ -96,9 +96,9 @@ class StoreGateway(Gateway):
         self.owner_name = self.name
 
     def known_callers(self) -> str:
-        gateways = self.caller(GATEWAYS, [GATEWAYS], KEY)
         # What the administrator makes gets the first of its groups.
-        return self.caller(ADMINISTRATOR, [GATEWAYS]) + gateways
+        administrator = self.caller(ADMINISTRATOR_UID, [GATEWAYS_UID])
+        return administrator + self.caller(GATEWAYS_UID, [GATEWAYS_UID], KEY)
 
     def settings(self) -> str:
         return f"{super().settings()}\n{tls.https(certificates.of(self.layout, self.host, '-https'))}"
