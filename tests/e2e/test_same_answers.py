@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from stack import load
+from stack import secret
 
 from . import import_command
 from .trees import children, directories, documents, in_order, write_listing
@@ -25,7 +25,7 @@ def tree() -> list[str]:
 def loaded(stack, tree, tmp_path_factory) -> str:
     """A namespace with the tree, for all tests of this file; the test that moves it comes last."""
     ns = f"t-{uuid.uuid4().hex[:12]}"
-    load.create_namespace(stack, ns)
+    stack.gateway.create_namespace(ns, secret.read(stack.layout, "token"))
     rows = import_command.whole(stack, ns, write_listing(tmp_path_factory.mktemp("tree") / "tree.list", tree))
     assert {row.code for row in rows} == {"not_ascii"}
     return ns
