@@ -17,6 +17,11 @@ ALLOWED: list[tuple[str, str, str]] = [
         r"index@mantle FATAL:  connection to client lost",
         "a leader that lost leadership on a busy machine leaves its change stream",
     ),
+    (
+        "postgresql",
+        r"FATAL:  terminating background worker .mantle worker. due to administrator command",
+        "a server that is stopped while its worker runs a statement",
+    ),
 ]
 
 # Only in tests marked `faults`, which kill and wipe services.
