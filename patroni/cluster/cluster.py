@@ -84,6 +84,9 @@ class Cluster(Deployment):
     def _start_all(self) -> None:
         with step(f"{len(self.layout.hosts)} hosts"):
             self.network.up()
+        # First, and alone: busy disks and processors delay its first election.
+        with step("etcd"):
+            start_each(self.etcd)
         # The store and the others need nothing of each other until the gateways start.
         with ThreadPoolExecutor(max_workers=1) as beside:
             store = beside.submit(self.store.start) if self.store else None
@@ -97,9 +100,7 @@ class Cluster(Deployment):
             self.await_settled()
 
     def _start_metadata(self) -> None:
-        """What gateways keep metadata in."""
-        with step("etcd"):
-            start_each(self.etcd)
+        """PostgreSQL and the index."""
         with step(f"PostgreSQL under Patroni, groups: {len(self.groups)}"):
             self._start_members()
         with step("database"):
