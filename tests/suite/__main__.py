@@ -13,7 +13,7 @@
 - e2e: all services together
 - cluster: failovers of the highly available cluster
 
-Of several, concurrency and distributed run beside those from replicas to e2e, and their output comes after them.
+In a run of several phases, concurrency and distributed run beside those from replicas to e2e. Their output comes last.
 
 Invariant: the last line is `N passed, N failed, N skipped` over all phases. A phase that breaks before it counts is one
 failure. The stack under test lives in .test/ on ports from 7600 on, that of `--also` in .test-also/ from 8300 on, the

@@ -17,7 +17,7 @@ def job(given: str) -> Job:
     environment = {**PLACE, "MANTLE_PG": server}
     environment |= {"MANTLE_E2E_SERVER": "1"} if SERVER in chosen else {}
     phases = ["e2e" if name == SERVER else name for name in chosen]
-    return Job(phases, environment, of=f"PostgreSQL {server}: ")
+    return Job(phases, environment, label=f"PostgreSQL {server}: ")
 
 
 def may_run_beside(given: Job) -> bool:

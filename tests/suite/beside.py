@@ -22,8 +22,8 @@ class Job:
 
     phases: list[str]
     environment: dict[str, str] = field(default_factory=dict)
-    of: str = ""
-    """Before the names of its failures."""
+    label: str = ""
+    """What the names of its phases and of its failures are shown with."""
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Outcome:
 
 
 def run_job(job: Job, show: bool = True) -> Outcome:
-    head = f"\n== {job.of}{', '.join(job.phases)} ==\n"
+    head = f"\n== {job.label}{', '.join(job.phases)} ==\n"
     if show:
         print(head, end="", flush=True)
     only = [word for phase in job.phases for word in ("--only", phase)]
@@ -44,8 +44,8 @@ def run_job(job: Job, show: bool = True) -> Outcome:
     found = re.fullmatch(r"(\d+) passed, (\d+) failed, (\d+) skipped", lines[-1].strip() if lines else "")
     counts = Counts(*map(int, found.groups())) if found else Counts(failed=1)
     failed = (re.match(r"  failed: (.+)", line) for line in lines)
-    counts.failures = [f"{job.of}{line[1]}" for line in failed if line]
-    table = [f"{line.rstrip()}  {job.of}".rstrip() for line in lines if re.match(r"  \w+ +\d+ s  \d+ passed", line)]
+    counts.failures = [f"{job.label}{line[1]}" for line in failed if line]
+    table = [f"{line.rstrip()}  {job.label}".rstrip() for line in lines if re.match(r"  \w+ +\d+ s  \d+ passed", line)]
     return Outcome(at_least_one_failure(status, counts), table, "" if show else head + "".join(lines))
 
 

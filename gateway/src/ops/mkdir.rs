@@ -94,7 +94,7 @@ impl Gateway {
             if !precondition.holds_for(found.md5()) {
                 return Err(refused());
             }
-            // As without a condition, where mkdir needs this.
+            // Without a condition, mkdir checks the same.
             if let Some((_, parents)) = Path::parse(key)?.split_last() {
                 let directory = self.locate_parent(&call.caller, namespace, parents, Purpose::DirectoryChange).await?;
                 directory.check_change(&call.caller)?;
