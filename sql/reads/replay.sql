@@ -1,7 +1,7 @@
 --- gateway: The first answer to a request id if there is one; {request_mismatch} if another request used the id;
 --- {request_expired} if it is too old to be known
 -- Called before resolving if the client supplied the request id, because a retry might resolve differently (P19). Waits for
--- an attempt that is recording an answer on this node; mantle.await_answer does so on the others.
+-- an attempt that is recording an answer on this node. Gateways call mantle.replay_local on the others, which waits there.
 CREATE FUNCTION mantle.replay(
     p_principal int, p_ns bigint, p_request uuid, p_hash bigint, OUT known boolean, OUT code text, OUT verb text,
     OUT id bigint, OUT version bigint, OUT flush_lsn pg_lsn) LANGUAGE plpgsql VOLATILE {as_owner} AS $$

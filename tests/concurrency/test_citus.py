@@ -184,6 +184,13 @@ def test_a_gateway_waits_for_answers_that_are_being_recorded(citus_cluster):
             assert keys.endswith("(ns, principal, request_id, pid)"), "a retry does not know the directory"
 
 
+@pytest.mark.timeout(600)
+def test_a_gateway_finds_answers_while_shards_move(citus_cluster):
+    """By one search on each worker (nodes/tests/answers.rs)."""
+    with distributed_target(citus_cluster, "mantle_moved_answers") as target:
+        run_rust_test(citus_cluster, target, "citus_an_answer_is_found_while_its_shard_moves")
+
+
 def test_walks_that_never_agree_are_no_answer(spread):
     """Each walk seems to meet another rename. The caller gets an error that asks for a retry, never an inconsistent
     answer.

@@ -11,12 +11,12 @@ SELECT mantle.grant_namespace('tap-privileges', 'mantle_analyst') AS x \gset
 CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
     ('mantle_gateway',
      'abort_upload_delegated admit_move all_uploads assignment_changes cluster_id compact copy_object copy_part create_namespace
-     admit_segments await_answer create_manifest_delegated create_upload_delegated delete_namespace delete_object directories_below
+     admit_segments create_manifest_delegated create_upload_delegated delete_namespace delete_object directories_below
      dirstat drop_manifest_delegated end_stale_session extents_between fence_request_delegated finish_upload_delegated
      forget_freed_delegated hosted_groups inline_bytes lease lease_segments lineage list list_filled list_local list_namespaces
      largest_below list_parts list_tree list_uploads mkdir mount_volume names_below operation part_of_object prune_tree put_object
      put_part_delegated register_volume release_segments remove_tree rename_directory rename_object
-     replace_locators_delegated replay resolve_path rmdir seal_upload_delegated segment_locators set_attributes
+     replace_locators_delegated replay replay_local resolve_path rmdir seal_upload_delegated segment_locators set_attributes
      set_umask set_volume_state stat stat_local take_freed_delegated take_over_segments unseal_upload_delegated
      unused_locators upload upload_usage usage volume volume_nodes'),
     ('mantle_gateway mantle_importer',
@@ -50,7 +50,7 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      begin_operation_delegated certificate_problems compact_delegated compact_directories compact_directory condition_fault count_and_emit
      create_index_group create_restore_point creation_fault delegate_functions delegated_functions
      delete_object_delegated delete_object_distributed delete_object_one delta_ts_base
-     await_recording directory_name_fault directory_of_each_node distribute distributed_tables drop_index_group drop_index_slot drop_inline emit
+     await_answer await_recording directory_name_fault directory_of_each_node distribute distributed_tables drop_index_group drop_index_slot drop_inline emit
      emit_directories empty_delegated empty_directories error_meaning exhaustion_problems first_entries free_bytes
      freed_between_delegated freed_or_left grant_namespace
      grantable holds holds_key id_fault import_count import_directories_delegated import_insert import_insert_distributed
@@ -71,7 +71,7 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      placements_fault prefix_end prepare_fault proof prove prunable_directories prune purge purge_oldest_requests
      put_object_delegated put_object_distributed put_object_fallback put_object_one queue_pruning
      raise_fault read_place_delegated reading_fault record_attempt_delegated record_permission_delegated record_request record_request_delegated
-     recorded_outcome rekey_requests removable_directories remove_directory remove_entry_delegated
+     recorded_local recorded_outcome rekey_requests removable_directories remove_directory remove_entry_delegated
      removal_fault removed_fault rename_directory_fallback rename_directory_fault rename_directory_move
      rename_index_slot replaced_metadata replacement_fault reported_index_replicas request_fault restore_after_upgrade
      revoke_namespace rmdir_delegated rmdir_fallback rows_estimate run_maintenance segment_fault

@@ -29,13 +29,13 @@ thread_local! {
     // shard has one copy, and the shard of `requests` is colocated with it.
     static SHARDS: SavedPlan = const { SavedPlan::new(
         c"WITH c AS (SELECT t.logicalrelid, t.shardminvalue, t.shardmaxvalue, min(t.shardid) AS shardid, min(q.groupid) AS groupid,
-                            e.colocationid
+                            min(q.placementid) AS placementid, e.colocationid
                        FROM pg_catalog.pg_dist_shard t
                        JOIN pg_catalog.pg_dist_partition e ON e.logicalrelid = t.logicalrelid AND e.partmethod = 'h'
                        JOIN pg_catalog.pg_dist_placement q ON q.shardid = t.shardid
                       WHERE t.logicalrelid IN ($2, $3) AND e.colocationid <> 0
                       GROUP BY t.logicalrelid, t.shardminvalue, t.shardmaxvalue, e.colocationid HAVING count(*) = 1)
-          SELECT s.shardminvalue::int, p.groupid, s.shardid, CASE WHEN p.copies = 1 THEN r.shardid END, i.shardid
+          SELECT s.shardminvalue::int, p.groupid, s.shardid, CASE WHEN p.copies = 1 THEN r.shardid END, i.shardid, r.placementid
             FROM pg_catalog.pg_dist_shard s
             JOIN pg_catalog.pg_dist_partition d ON d.logicalrelid = s.logicalrelid AND d.partmethod = 'h'
             LEFT JOIN (SELECT q.shardid, min(q.groupid) AS groupid, count(*) AS copies FROM pg_catalog.pg_dist_placement q
@@ -123,6 +123,8 @@ pub struct Shard {
     pub id: i64,
     /// `None` if it has several copies, or no shard of `requests` is colocated with it.
     pub local: Option<Rc<TableNames>>,
+    /// Citus' id of the place of the shard of `requests`. It is the same on all nodes, and another one after a move.
+    pub placement: i64,
 }
 
 /// The shards of the MetaTable in order; none if it is an ordinary table.
@@ -214,7 +216,8 @@ fn read(tables: TableOids) -> Map {
             let id = row.get(3).unwrap_or_default();
             let local =
                 row.get(4).map(|requests| TableNames::new(|shard| format!("_{shard}"), [id, requests], row.get(5)));
-            Shard { least: row.get(1).unwrap_or_default(), group: row.get(2).unwrap_or(NOWHERE), id, local }
+            let placement = row.get(6).unwrap_or_default();
+            Shard { least: row.get(1).unwrap_or_default(), group: row.get(2).unwrap_or(NOWHERE), id, local, placement }
         })
     });
     Map::new(tables, group, shards)

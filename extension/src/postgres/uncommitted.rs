@@ -24,9 +24,11 @@ unsafe extern "C-unwind" {
 }
 
 /// Waits for the end of every other transaction that has inserted a row with these first columns of the primary key, as long
-/// as `lock_timeout` permits. Then all that it did is seen, or nothing.
-pub fn await_inserts(table: &Table, key: &[Key]) {
-    while let Some(transaction) = inserting(table, key) {
+/// as `lock_timeout` permits. Then all that it did is seen, or nothing. Returns whether there is such a row.
+pub fn await_inserts(table: &Table, key: &[Key]) -> bool {
+    loop {
+        let (is_found, transaction) = inserting(table, key);
+        let Some(transaction) = transaction else { return is_found };
         let (no_table, no_row) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: nothing but the transaction is named.
         unsafe {
@@ -35,8 +37,9 @@ pub fn await_inserts(table: &Table, key: &[Key]) {
     }
 }
 
-fn inserting(table: &Table, key: &[Key]) -> Option<pg_sys::TransactionId> {
-    let mut found = None;
+/// Whether there is such a row, and a transaction that is inserting one.
+fn inserting(table: &Table, key: &[Key]) -> (bool, Option<pg_sys::TransactionId>) {
+    let (mut is_found, mut inserting) = (false, None);
     // SAFETY: all zeros are a snapshot of no transaction. A scan sets `xmin` for each row that it returns: to the transaction
     // that has inserted it, if that is in progress. Nothing else borrows it meanwhile.
     unsafe {
@@ -45,11 +48,12 @@ fn inserting(table: &Table, key: &[Key]) -> Option<pg_sys::TransactionId> {
             ..std::mem::zeroed()
         });
         scan((*table.relation()).rd_id, primary_key(table.relation()), snapshot.get(), key, |_| {
+            is_found = true;
             let transaction = (*snapshot.get()).xmin;
             if transaction != pg_sys::TransactionId::INVALID {
-                found = Some(transaction);
+                inserting = Some(transaction);
             }
         });
     }
-    found
+    (is_found, inserting)
 }

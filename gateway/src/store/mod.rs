@@ -2,6 +2,7 @@
 //! flight are batched (`batch.rs`). Invariant: a change that may have been made is reported as `unknown_outcome`, never
 //! as a failure (P18); `database.rs` decides which statements are sent again.
 
+mod answers;
 mod batch;
 mod coalesced_reads;
 mod columns;

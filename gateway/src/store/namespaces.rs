@@ -1,9 +1,8 @@
-//! Namespaces, their index groups, and the recorded answers of requests.
+//! Namespaces and their index groups.
 
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use futures::future::try_join_all;
 use mantle_types::{Error, ErrorCode, GroupId, NamespaceId, Permission, Result};
 use serde::Serialize;
 use tokio_postgres::{Row, types::Type};
@@ -14,7 +13,7 @@ use super::{
     database::Param,
     nodes::Nodes,
     rows::{self, Coded, Written},
-    sql::{self, Statement},
+    sql,
 };
 
 /// A namespace (bucket). The native API answers it as JSON.
@@ -156,41 +155,6 @@ impl Store {
             [(&principal, Type::INT4), (&name, Type::TEXT), (&claim.request, Type::UUID), (&claim.hash, Type::INT8)];
         Written::expect(&self.query_one(&sql::DELETE_NAMESPACE, &params).await?)
     }
-
-    /// The recorded answer of a request in a namespace, and the namespace's id; `None` when there is none. Waits for an
-    /// attempt that is recording its answer on any node (P19).
-    ///
-    /// # Errors
-    /// That attempt takes longer than changes may wait for locks; or a node does not answer.
-    pub async fn replay(&self, claim: RequestClaim, namespace: &str) -> Result<Option<(NamespaceId, Written)>> {
-        let principal = claim.principal as i32;
-        let key: [Param<'_>; 3] = [(&principal, Type::INT4), (&namespace, Type::TEXT), (&claim.request, Type::UUID)];
-        self.await_answer(&sql::AWAIT_ANSWER, &key).await?;
-        let params: [Param<'_>; 4] = [
-            (&principal, Type::INT4),
-            (&namespace, Type::TEXT),
-            (&claim.request, Type::UUID),
-            (&claim.hash, Type::INT8),
-        ];
-        recorded(self.query(&sql::REPLAY, &params).await?.first())
-    }
-
-    /// Waits on all nodes but the configured one, where the search for the answer waits itself.
-    async fn await_answer(&self, statement: &'static Statement, key: &[Param<'_>]) -> Result<()> {
-        let nodes = self.nodes.all().await?;
-        try_join_all(nodes.iter().skip(1).map(|node| node.database.query(statement, key, false))).await.map(drop)
-    }
-
-    /// The recorded answer of a request that created or removed a namespace, as [`Self::replay`].
-    pub async fn replay_namespace(&self, claim: RequestClaim) -> Result<Option<Written>> {
-        let principal = claim.principal as i32;
-        let key: [Param<'_>; 2] = [(&principal, Type::INT4), (&claim.request, Type::UUID)];
-        self.await_answer(&sql::AWAIT_ANSWER_OF_NAMESPACE, &key).await?;
-        let params: [Param<'_>; 3] =
-            [(&principal, Type::INT4), (&claim.request, Type::UUID), (&claim.hash, Type::INT8)];
-        let rows = self.query(&sql::REPLAY_NAMESPACE, &params).await?;
-        Ok(recorded(rows.first())?.map(|(_, written)| written))
-    }
 }
 
 /// The error of a name that no namespace has.
@@ -200,16 +164,4 @@ pub fn no_namespace(name: &str) -> Error {
 
 fn group_of(row: &Row, column: &str) -> Result<Option<GroupId>> {
     Ok(rows::get_opt::<i32>(row, column)?.map(GroupId::from))
-}
-
-fn recorded(row: Option<&Row>) -> Result<Option<(NamespaceId, Written)>> {
-    let Some(row) = row else { return Ok(None) };
-    if let Some(code) = rows::code(row)? {
-        return Err(code.into());
-    }
-    if !rows::get_opt::<bool>(row, "found")?.unwrap_or_default() {
-        return Ok(None);
-    }
-    let (_, written) = Written::read(row)?;
-    Ok(Some((rows::get::<i64>(row, "ns")?.into(), Written { replayed: true, ..written })))
 }

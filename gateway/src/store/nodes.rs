@@ -84,9 +84,17 @@ impl Nodes {
 
     /// All nodes that have directories, except the configured one.
     pub async fn others(&self) -> Result<Vec<Arc<Node>>> {
+        let nodes = self.with_directories().await?;
+        Ok(nodes.into_iter().filter(|node| !Arc::ptr_eq(node, &self.main)).collect())
+    }
+
+    /// All nodes that have directories.
+    pub async fn with_directories(&self) -> Result<Vec<Arc<Node>>> {
         let known = self.current().await?;
-        let others = known.shards.nodes().into_iter().filter(|address| **address != self.main.address);
-        others.map(|address| self.node(address)).collect()
+        if known.shards.is_empty() {
+            return Ok(vec![self.main.clone()]);
+        }
+        known.shards.nodes().into_iter().map(|address| self.node(address)).collect()
     }
 
     /// The configured node, then the others.

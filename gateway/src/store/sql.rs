@@ -132,14 +132,17 @@ statements! {
     REPLAY "replay" read
         "SELECT n.ns, r.known AS found, r.code, r.id, r.version \
          FROM mantle.namespace($2) n CROSS JOIN LATERAL mantle.replay($1, n.ns, $3, $4) r";
-    /// Waits for an attempt of a request that is recording its answer on this node.
-    AWAIT_ANSWER "await_answer" read
-        "SELECT mantle.await_answer($1, n.ns, $3) FROM mantle.namespace($2) n";
-    /// The same of a request that creates or deletes a namespace (its key has namespace 0).
-    AWAIT_ANSWER_OF_NAMESPACE "await_answer_of_namespace" read "SELECT mantle.await_answer($1, 0, $2)";
-    /// The recorded answer of such a request.
+    /// The same by the rows of one node, and where it has searched.
+    REPLAY_LOCAL "replay_local" read
+        "SELECT n.ns, r.placements, r.searched, r.known AS found, r.code, r.id, r.version \
+         FROM mantle.namespace($2) n CROSS JOIN LATERAL mantle.replay_local($1, n.ns, $3, $4) r";
+    /// The recorded answer of a request that creates or deletes a namespace: its key has namespace 0.
     REPLAY_NAMESPACE "replay_namespace" read
         "SELECT 0::bigint AS ns, r.known AS found, r.code, r.id FROM mantle.replay($1, 0, $2, $3) r";
+    /// The same by the rows of one node.
+    REPLAY_NAMESPACE_LOCAL "replay_namespace_local" read
+        "SELECT 0::bigint AS ns, r.placements, r.searched, r.known AS found, r.code, r.id \
+         FROM mantle.replay_local($1, 0, $2, $3) r";
     CREATE_NAMESPACE "create_namespace" change
         "SELECT code, ns AS id, owner, replayed FROM mantle.create_namespace($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
     SET_UMASK "set_umask" change "SELECT code FROM mantle.set_umask($1, $2, $3)";

@@ -65,6 +65,51 @@ async fn sessions() -> Vec<Client> {
     nodes
 }
 
+fn new_store() -> Store {
+    Store::new(&config(), mantle_tls::PostgresConnector::load(None).expect("no files"), APPLICATION, WAITS)
+        .expect("a store")
+}
+
+/// A new namespace, whose ids are the following 100,000, and its name.
+async fn namespace(store: &Store, nodes: &[Client]) -> (i64, String) {
+    let ns = store.allocate_ids("citus-test", 100_000).await.expect("ids").first;
+    let name = format!("citus-{ns}");
+    let create = "SELECT code FROM mantle.create_namespace(0, $1, $2, 0, 0, 493, gen_random_uuid(), 0)";
+    nodes[0].execute(create, &[&name, &ns]).await.expect("a namespace");
+    (ns, name)
+}
+
+/// The session of the node that has a partition, and the name of a table's shard.
+async fn shard_of(nodes: &[Client], pid: i64, table: &str) -> (usize, String) {
+    let query = "SELECT n.nodeport, 'mantle.' || $2::text || '_' || s.shardid
+                   FROM pg_dist_placement s JOIN pg_dist_node n ON n.groupid = s.groupid
+                  WHERE s.shardid = get_shard_id_for_distribution_column(('mantle.' || $2::text)::regclass, $1::bigint)";
+    let row = nodes[0].query_one(query, &[&pid, &table]).await.expect("a placement");
+    let mut ports = Vec::new();
+    for node in nodes {
+        let port: String = node.query_one("SELECT current_setting('port')", &[]).await.expect("a port").get(0);
+        ports.push(port.parse::<i32>().expect("a number"));
+    }
+    let at = ports.iter().position(|port| *port == row.get::<_, i32>(0)).expect("a known node");
+    (at, row.get(1))
+}
+
+/// Moves the shard that has a partition to the other worker.
+async fn move_shard_of(nodes: &[Client], pid: i64) {
+    let moves =
+        "SELECT citus_move_shard_placement(s.shardid, n.nodename, n.nodeport, o.nodename, o.nodeport, 'block_writes')
+                   FROM pg_dist_placement s JOIN pg_dist_node n ON n.groupid = s.groupid
+                   JOIN pg_dist_node o ON o.groupid > 0 AND o.groupid <> n.groupid
+                  WHERE s.shardid = get_shard_id_for_distribution_column('mantle.meta', $1::bigint)";
+    nodes[0].execute(moves, &[&pid]).await.expect("a move");
+}
+
+/// Runs a statement on a node's shards in a transaction that ends in this way.
+async fn run(node: &Client, statement: &str, end: &str) {
+    let text = format!("SET citus.enable_manual_changes_to_shards = on; BEGIN; {statement}; {end}");
+    node.batch_execute(&text).await.expect(statement);
+}
+
 const ROOT: Caller = Caller { uid: 0, gids: Vec::new() };
 
 fn claim(ns: i64) -> RequestClaim {
@@ -76,11 +121,15 @@ async fn resolution_start(store: &Store) -> mantle_types::Result<ResolutionStart
 }
 
 async fn mkdir(store: &Store, ns: i64, id: i64) -> mantle_types::Result<()> {
+    mkdir_as(store, claim(ns), id).await
+}
+
+async fn mkdir_as(store: &Store, claim: RequestClaim, id: i64) -> mantle_types::Result<()> {
     let permission = Permission { owner: 0, group: 0, mode: 0o755 };
-    let parent = store.lease(&resolution_start(store).await?, ns.into());
+    let parent = store.lease(&resolution_start(store).await?, claim.ns.as_i64().into());
     let (name, id) = (format!("d{id}/"), id.into());
     let new = NewDirectory { name, id, permission, explicit: true, user_metadata: None };
-    store.mkdir.submit(claim(ns), &ROOT, parent, new).await.map(drop)
+    store.mkdir.submit(claim, &ROOT, parent, new).await.map(drop)
 }
 
 async fn put(store: &Store, ns: i64, parent: LeasedPartition, name: String, id: i64) -> mantle_types::Result<()> {
@@ -142,15 +191,8 @@ async fn end(store: Store, nodes: &[Client]) {
 #[ignore = "needs a Citus cluster: tests/concurrency/test_citus.py runs it"]
 async fn citus_calls_go_to_the_node_that_has_the_directory() {
     let nodes = sessions().await;
-    let new_store = || {
-        Store::new(&config(), mantle_tls::PostgresConnector::load(None).expect("no files"), APPLICATION, WAITS)
-            .expect("a store")
-    };
     let store = new_store();
-    let ns = store.allocate_ids("citus-test", 100_000).await.expect("ids").first;
-    let create = "SELECT code FROM mantle.create_namespace(0, $1, $2, 0, 0, 493, gen_random_uuid(), 0)";
-    let name = format!("citus-{ns}");
-    nodes[0].execute(create, &[&name, &ns]).await.expect("a namespace");
+    let (ns, _) = namespace(&store, &nodes).await;
     let directories: Vec<i64> = (1..=DIRECTORIES).map(|n| ns + n).collect();
     try_join_all(directories.iter().map(|id| mkdir(&store, ns, *id))).await.expect("directories");
     puts(&store, ns, &directories, 0).await.expect("objects");
@@ -178,12 +220,7 @@ async fn citus_calls_go_to_the_node_that_has_the_directory() {
 
     // The shard of one directory moves to the other worker, and the map is out of date.
     mkdir(&store, ns, ns + DIRECTORIES + 1).await.expect("a directory, for the map");
-    let moved =
-        "SELECT citus_move_shard_placement(s.shardid, n.nodename, n.nodeport, o.nodename, o.nodeport, 'block_writes')
-                   FROM pg_dist_placement s JOIN pg_dist_node n ON n.groupid = s.groupid
-                   JOIN pg_dist_node o ON o.groupid > 0 AND o.groupid <> n.groupid
-                  WHERE s.shardid = get_shard_id_for_distribution_column('mantle.meta', $1::bigint)";
-    nodes[0].execute(moved, &[&directories[0]]).await.expect("a move");
+    move_shard_of(&nodes, directories[0]).await;
     // The lease belongs to the node that had the shard. The gateway resolves again and gets the new node's.
     match puts(&store, ns, &directories, 1).await {
         Err(error) if error.code() == ErrorCode::LineageChanged => {

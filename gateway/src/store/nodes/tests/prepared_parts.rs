@@ -5,26 +5,11 @@ use futures::future::join;
 use mantle_types::ErrorCode;
 use tokio_postgres::Client;
 
-use super::{APPLICATION, WAITS, config, mkdir, sessions};
+use super::{mkdir, namespace, new_store, run, sessions, shard_of};
 use crate::store::Store;
 
 /// Names a coordinator that does not exist, so that Citus' recovery leaves the transaction alone.
 const PREPARED: &str = "citus_99_1_1_1";
-
-/// The session of the node that has a partition, and the name of a table's shard.
-pub async fn shard_of(nodes: &[Client], pid: i64, table: &str) -> (usize, String) {
-    let query = "SELECT n.nodeport, 'mantle.' || $2::text || '_' || s.shardid
-                   FROM pg_dist_placement s JOIN pg_dist_node n ON n.groupid = s.groupid
-                  WHERE s.shardid = get_shard_id_for_distribution_column(('mantle.' || $2::text)::regclass, $1::bigint)";
-    let row = nodes[0].query_one(query, &[&pid, &table]).await.expect("a placement");
-    let mut ports = Vec::new();
-    for node in nodes {
-        let port: String = node.query_one("SELECT current_setting('port')", &[]).await.expect("a port").get(0);
-        ports.push(port.parse::<i32>().expect("a number"));
-    }
-    let at = ports.iter().position(|port| *port == row.get::<_, i32>(0)).expect("a known node");
-    (at, row.get(1))
-}
 
 /// The source part and the destination part of a rename of directory `id`, each with its node's session.
 async fn parts(nodes: &[Client], from: i64, to: i64, id: i64) -> [(usize, String); 2] {
@@ -39,11 +24,6 @@ async fn parts(nodes: &[Client], from: i64, to: i64, id: i64) -> [(usize, String
         row.replace('\'', "''")
     );
     [(out, format!("DELETE FROM {old} WHERE pid = {from} AND name = 'd{id}/'")), (into, insert)]
-}
-
-pub async fn run(node: &Client, statement: &str, end: &str) {
-    let text = format!("SET citus.enable_manual_changes_to_shards = on; BEGIN; {statement}; {end}");
-    node.batch_execute(&text).await.expect(statement);
 }
 
 /// Whether the directory is found at its old path, and at its new path.
@@ -64,12 +44,8 @@ async fn found(
 #[ignore = "needs a Citus cluster: tests/concurrency/test_citus.py runs it"]
 async fn citus_lookups_wait_for_prepared_parts() {
     let nodes = sessions().await;
-    let store = Store::new(&config(), mantle_tls::PostgresConnector::load(None).expect("no files"), APPLICATION, WAITS)
-        .expect("a store");
-    let ns = store.allocate_ids("citus-test", 1000).await.expect("ids").first;
-    let name = format!("prepared-{ns}");
-    let create = "SELECT code FROM mantle.create_namespace(0, $1, $2, 0, 0, 493, gen_random_uuid(), 0)";
-    nodes[0].execute(create, &[&name, &ns]).await.expect("a namespace");
+    let store = new_store();
+    let (ns, name) = namespace(&store, &nodes).await;
     // A parent on the other node than the root, and two directories in the root that move there.
     let mut other = ns + 1;
     while shard_of(&nodes, other, "meta").await.0 == shard_of(&nodes, ns, "meta").await.0 {
