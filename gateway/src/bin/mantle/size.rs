@@ -230,10 +230,9 @@ impl Disk {
     fn of(options: &Options) -> Self {
         let objects = options.objects as f64 * figures::OBJECT_ROW_BYTES;
         let directories = options.directories as f64 * figures::DIRECTORY_ROW_BYTES;
-        let kept =
-            ((options.puts + options.mkdirs) * figures::REQUEST_RETENTION_SECONDS).min(figures::REQUEST_ROWS_MOST);
-        let requests = kept * figures::REQUEST_ROW_BYTES;
         let servers = data_servers(options) as f64;
+        let changes = (options.puts + options.mkdirs) * figures::REQUEST_RETENTION_SECONDS;
+        let requests = changes.min(figures::REQUEST_ROWS_MOST * servers) * figures::REQUEST_ROW_BYTES;
         let wal = (options.puts * figures::PUT_WAL_BYTES + options.mkdirs * figures::MKDIR_WAL_BYTES) / servers;
         let wal_kept = figures::MAX_WAL_SIZE + figures::MAX_SLOT_WAL_KEEP_SIZE;
         let rows = (objects + directories + requests) / servers;
@@ -289,6 +288,13 @@ mod tests {
         let spread = answer("--objects 2000000 --directories 200000 --puts 200 --mkdirs 20 --workers 2");
         assert_eq!(spread.disk.wal_per_second, small.disk.wal_per_second);
         assert!(spread.disk.server < large.disk.server);
+    }
+
+    #[test]
+    fn each_server_keeps_its_own_answers_up_to_a_bound() {
+        let of = |workers| answer(&format!("--objects 0 --directories 0 --puts 100000 --workers {workers}")).disk;
+        assert_eq!(of(4).requests, 4 * of(1).requests);
+        assert_eq!(of(4).server, of(1).server);
     }
 
     #[test]

@@ -42,7 +42,7 @@ figures! {
     DIRECTORY_ROW_BYTES 420.0, "Row of a directory with its PostgreSQL indexes, and its attribute record.", "`tests/e2e/test_sizing.py`: 130–250 for the row, the attribute record of one that has entries 170";
     REQUEST_ROW_BYTES 230.0, "Answer to a request.", "`tests/e2e/test_sizing.py`: 200–215";
     REQUEST_RETENTION_SECONDS 86400.0, "How long an answer is kept, in seconds.", "`mantle.request_retention_s`";
-    REQUEST_ROWS_MOST 50e6, "How many answers are kept.", "`mantle.request_rows_max`";
+    REQUEST_ROWS_MOST 50e6, "How many answers a server keeps.", "`mantle.request_rows_max`";
     PUT_WAL_BYTES 2100.0, "WAL of a put of a new object, with the full-page images after a checkpoint.", "`tests/e2e/test_sizing.py`: 1,230–2,070";
     MKDIR_WAL_BYTES 1800.0, "WAL of a mkdir, with them too.", "`tests/e2e/test_sizing.py`: 1,370–1,480";
     MAX_WAL_SIZE 4.0 * GIB, "WAL between two checkpoints.", "`max_wal_size` in `patroni/config/mantle.conf`";
