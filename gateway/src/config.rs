@@ -43,7 +43,8 @@ pub struct Config {
     #[serde(default)]
     pub https: Option<Https>,
     /// Serves HTTP without TLS on an address that is no loopback address: tokens and objects can be read on the way. For
-    /// a proxy that ends TLS on a network of its own.
+    /// a proxy that ends TLS on a network of its own. With the section `[https]`, `listen` takes both, for as long as clients
+    /// change to HTTPS.
     #[serde(default)]
     pub plain_http: bool,
     /// A folder for the objects' bytes, one file an object. All gateways that use files need the same folder.
@@ -269,7 +270,6 @@ impl Config {
     fn check_addresses(&self) -> anyhow::Result<()> {
         let (listen, postgres) = (self.listen, &self.postgres);
         ensure!(listen != self.probes_listen || listen.port() == 0, "listen and probes_listen are the same address");
-        ensure!(!(self.plain_http && self.https.is_some()), "plain_http and the section [https] exclude each other");
         ensure!(
             listen.ip().is_loopback() || self.https.is_some() || self.plain_http,
             "listen `{listen}` is not a loopback address: add the section [https], or `plain_http = true` to do without TLS"
@@ -428,7 +428,7 @@ mod tests {
         assert!(
             Config::parse(&MINIMAL.replacen("listen = \"127.0.0.1:0\"", open, 1).replace("[postgres]", https)).is_ok()
         );
-        assert!(with("[postgres]", &format!("plain_http = true\n{https}")).is_err(), "both");
+        assert!(with("[postgres]", &format!("plain_http = true\n{https}")).is_ok(), "while clients change");
         for host in ["10.0.0.1", "database.example"] {
             let host = format!("host = \"{host}\"");
             assert!(with("host = \"localhost\"", &host).is_err());

@@ -11,6 +11,12 @@ pub const METRICS: &[Metric] = &[
         "verb",
         "Time from the end of a request's head to the head of the answer.",
     ),
+    counter("mantle_gateway_connections_total", "kind", "Connections of clients that were accepted: `tls`, `plain`."),
+    gauge(
+        "mantle_gateway_open_connections",
+        "kind",
+        "Connections of clients that are open. While clients change to HTTPS, `plain` ones are left.",
+    ),
     histogram("mantle_gateway_index_seconds", "call", "Time of a call to an IndexNode."),
     histogram("mantle_gateway_sql_seconds", "statement", "Time of a statement, without the wait for a connection."),
     counter(

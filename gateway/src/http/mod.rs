@@ -38,6 +38,7 @@ use self::{
     hosts::{Hosts, Style},
     problem::Failure,
     request_context::RequestContext,
+    server::Accepts,
 };
 use crate::{
     app::Gateway,
@@ -82,7 +83,12 @@ pub async fn serve(config: &Config, stop: impl Future<Output = ()> + Send + 'sta
     }
     let stopped = CancellationToken::new();
     let answer = move |request| dispatch(services.clone(), request);
-    let server = server::serve(listener, answer, https, &config.limits, stopped.clone());
+    let accepts = match https {
+        None => Accepts::Plain,
+        Some(https) if config.plain_http => Accepts::Both(https),
+        Some(https) => Accepts::Https(https),
+    };
+    let server = server::serve(listener, answer, accepts, &config.limits, stopped.clone());
     let grace_ends = async {
         stop.await;
         stopped.cancel();

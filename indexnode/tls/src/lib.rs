@@ -44,7 +44,7 @@ pub use credentials::{Https, MinimumVersion};
 pub use identity::{Identity, Role};
 pub use live::{Live, Tls};
 pub use postgres::{PostgresConnector, PostgresTls, check_database};
-pub use server::{Accepted, accept_https, incoming};
+pub use server::{Accepted, accept_https, begins_tls, incoming};
 pub use settings::{Phase, TlsSettings, host_of, is_loopback};
 pub use stream::{Connection, Security, Stream};
 

@@ -29,7 +29,7 @@ const STRANGERS: Strangers = Strangers { most: 64, time: Duration::from_secs(10)
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The pause between two lines of the log.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
-/// The first byte of a TLS handshake. HTTP/2 without TLS begins with a letter.
+/// The first byte of a TLS handshake. HTTP without TLS begins with a letter.
 const TLS_HANDSHAKE: u8 = 0x16;
 
 /// A connection that was accepted, and what is known of its other end.
@@ -120,6 +120,16 @@ fn refused(address: SocketAddr, cause: &dyn fmt::Display) {
     }
 }
 
+/// Waits for a client's first byte, and tells whether it begins a TLS handshake. The byte stays unread.
+///
+/// # Errors
+/// The connection broke.
+pub async fn begins_tls(stream: &TcpStream) -> io::Result<bool> {
+    let mut first = [0];
+    stream.peek(&mut first).await?;
+    Ok(first[0] == TLS_HANDSHAKE)
+}
+
 /// Shakes hands with a user's client. Tells whether it speaks HTTP/2.
 ///
 /// # Errors
@@ -134,9 +144,7 @@ pub async fn accept_https(stream: TcpStream, https: &Live<Https>) -> io::Result<
 async fn open(stream: TcpStream, address: SocketAddr, tls: Option<Tls>) -> io::Result<Accepted> {
     let plain = |stream| Ok((Stream::accepted(stream), Connection { address, security: Security::Plain }));
     let Some(tls) = tls else { return plain(stream) };
-    let mut first = [0];
-    stream.peek(&mut first).await?;
-    if first[0] != TLS_HANDSHAKE {
+    if !begins_tls(&stream).await? {
         return plain(stream);
     }
     let (generation, by) = tls.generation_and_current();
