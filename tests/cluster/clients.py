@@ -30,14 +30,18 @@ def s3_of(cluster: Cluster, gateway: int = 0):
     return s3_at(cluster, cluster.gateways[gateway].url)
 
 
-def s3_at(cluster: Cluster, url: str, layout: Layout | None = None, whose: str = ""):
-    """The same at any address. `layout`: where the secrets are; `whose`: what their names begin with."""
+def s3_at(cluster: Cluster, url: str, layout: Layout | None = None, whose: str = "", connections: int = 10):
+    """The same at any address. `layout`: where the secrets are; `whose`: what their names begin with. `connections`: how many
+    it keeps.
+    """
     read = lambda name: secret.read(layout or cluster.layout, f"{whose}{name}")
     return boto3.session.Session().client(
         "s3", endpoint_url=url, region_name=REGION, aws_access_key_id=read("access_key"),
         aws_secret_access_key=read("secret_key"),
         verify=str(certificates.path(cluster.layout, f"{certificates.AUTHORITY}.crt")),
-        config=botocore.config.Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}),
+        config=botocore.config.Config(
+            retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}, max_pool_connections=connections
+        ),
     )  # fmt: skip
 
 
@@ -97,17 +101,26 @@ def index_channel(cluster: Cluster, address: str, role: str | None = None) -> gr
     return grpc.secure_channel(address, grpc.ssl_channel_credentials(trusted, *own))
 
 
-def make_probes(cluster: Cluster, ns: str) -> dict[int, list[Probe]]:
-    """Probes in new directories, by the group that has the content of each."""
-    found: dict[int, list[Probe]] = {group: [] for group in cluster.groups if cluster.groups[group][0].is_source}
+def make_directories(cluster: Cluster, ns: str, each: int) -> dict[int, list[tuple[str, int]]]:
+    """Names and ids of new directories, so many by each group that has the content of directories."""
+    found: dict[int, list[tuple[str, int]]] = {
+        group: [] for group in cluster.groups if cluster.groups[group][0].is_source
+    }
     writer = rest_of(cluster)
     with session(cluster) as connection:
-        while min(len(probes) for probes in found.values()) < PROBES_EACH:
+        while min(len(made) for made in found.values()) < each:
             name = f"d{uuid.uuid4().hex[:8]}"
             id = writer.mkdir(ns, name).body["id"]
             group = oracle.group_of(connection, id) if cluster.shape.is_citus else COORDINATOR
-            if len(found[group]) < PROBES_EACH:
-                number = len(found[group])
-                gateways = [rest_of(cluster, (number + at) % 2) for at in range(2)]
-                found[group].append(Probe(ns, name, id, *gateways, keyed=number % 2 == 0))
+            if len(found[group]) < each:
+                found[group].append((name, id))
     return found
+
+
+def make_probes(cluster: Cluster, ns: str) -> dict[int, list[Probe]]:
+    """Probes in new directories, by the group that has the content of each."""
+    clients = lambda number: [rest_of(cluster, (number + at) % 2) for at in range(2)]
+    return {
+        group: [Probe(ns, *made, *clients(number), keyed=number % 2 == 0) for number, made in enumerate(directories)]
+        for group, directories in make_directories(cluster, ns, PROBES_EACH).items()
+    }

@@ -38,7 +38,7 @@ class Measured:
         return f"{self.what:<48}{'; '.join(parts)}  {counts}"
 
 
-REPORT: list[Measured] = []
+REPORT: list[Measured | str] = []  # a line each
 
 
 @contextmanager

@@ -97,11 +97,13 @@ def assert_replicas_agree(cluster: Cluster) -> None:
     wait_until(do_agree, "every replica to have as many directories as PostgreSQL", AGREE_BOUND_S)
 
 
-def mantle(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs the command `mantle` as an administrator."""
+def mantle(cluster: Cluster, *arguments: str, superuser: bool = False) -> subprocess.CompletedProcess[str]:
+    """Runs the command `mantle` as an administrator; in PostgreSQL as the role `operator` or a superuser."""
     names = ("MANTLE_INDEX", "MANTLE_TLS_CA", "MANTLE_TLS_CERTIFICATE", "MANTLE_TLS_KEY", "DATABASE_URL", "PGPASSFILE")
     variables = environment_of(cluster)
     environment = {name: variables[name] for name in names}
+    if superuser:
+        environment["DATABASE_URL"] = variables["SUPERUSER_URL"]
     command = [str(cluster.layout.binaries / "mantle"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 

@@ -14,10 +14,11 @@ import pytest
 from stack import secret
 from stack.poll import wait_until
 from tests.support import idle
+from tests.support.volume_blocks import blocks
 
 from .another_gateway import another_gateway
 from .clients import await_all_ready
-from .volume_gateway import KIB, blocks, volume_folder, volume_gateway
+from .volume_gateway import KIB, volume_folder, volume_gateway
 
 pytestmark = pytest.mark.server
 

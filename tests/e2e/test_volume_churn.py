@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.volume_blocks import blocks
+
 from .another_gateway import running
-from .volume_gateway import KIB, MIB, VolumeGateway, blocks, extents, make, named
+from .volume_gateway import KIB, MIB, VolumeGateway, extents, make, named
 
 CAPACITY = 32 * MIB
 SIZES = (4 * KIB, 512 * KIB)

@@ -10,6 +10,7 @@ import pytest
 
 from stack import secret
 from stack.poll import wait_until
+from tests.support.volume_blocks import blocks
 
 from .inspection import command_line
 from .uploads import PART, begin, complete, files, pieces, put
@@ -18,7 +19,6 @@ from .volume_gateway import (
     KIB,
     TOKEN_OF_UID_0,
     VolumeGateway,
-    blocks,
     locator_of,
     place_of,
     volume_folder,

@@ -16,11 +16,12 @@ import pytest
 
 from stack.poll import wait_until
 from tests.support.s3_wire import Wire
+from tests.support.volume_blocks import blocks
 
 from .another_gateway import running
 from .clients import connect_as
 from .uploads import refused
-from .volume_gateway import BOUND_S, KIB, VolumeGateway, assert_all_read, blocks, make, put_some, volume_folder
+from .volume_gateway import BOUND_S, KIB, VolumeGateway, assert_all_read, make, put_some, volume_folder
 
 OLD, NEW = [30 * KIB] * 10, [60 * KIB] * 10
 HELD = "SELECT mantle.latch_entries(ARRAY[%s]::bigint[], ARRAY['k'], NULL)"

@@ -10,6 +10,7 @@ import pytest
 
 from stack.poll import wait_until
 from tests.support import monitoring
+from tests.support.volume_blocks import blocks
 
 from .another_gateway import running
 from .clients import read
@@ -19,7 +20,6 @@ from .volume_gateway import (
     KIB,
     MIB,
     VolumeGateway,
-    blocks,
     locator_of,
     make,
     named,

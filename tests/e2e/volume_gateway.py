@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from stack.poll import wait_until
+from tests.support.volume_blocks import blocks
 
 from .another_gateway import OFFSET, LimitedGateway, running
 
@@ -105,12 +106,6 @@ def put_some(s3, bucket: str, prefix: str, sizes: Iterable[int]) -> dict[str, by
 def assert_all_read(s3, bucket: str, bodies: dict[str, bytes]) -> None:
     for key, body in bodies.items():
         assert s3.get_object(Bucket=bucket, Key=key)["Body"].read() == body, key
-
-
-def blocks(size: int) -> int:
-    """Bytes of the blocks that an extent of this size takes."""
-    head = 40 + 4 * -(-size // (4 * KIB))
-    return -(-(head + size) // (4 * KIB)) * 4 * KIB
 
 
 def extents(superuser, bucket: str) -> list[int]:

@@ -49,6 +49,8 @@ struct Inner {
     views: Mutex<BTreeSet<VolumeId>>,
     /// Whether more room may come, so that a put which finds none may wait.
     can_grow: AtomicBool,
+    /// Segments are leased of which it is not known yet which blocks are free.
+    is_reading: AtomicBool,
     /// Bytes that puts are about to write.
     coming: AtomicU64,
     /// One more with each change of the leases or of the room.
@@ -84,6 +86,7 @@ impl Volumes {
             own: Mutex::default(),
             views: Mutex::default(),
             can_grow: AtomicBool::new(true),
+            is_reading: AtomicBool::new(false),
             coming: AtomicU64::new(0),
             changed: watch::Sender::default(),
             wanted: Notify::new(),
@@ -164,6 +167,16 @@ impl Volumes {
         self.0.can_grow.load(Ordering::Acquire)
     }
 
+    /// Whether segments are leased that cannot be used before PostgreSQL has said which of their blocks are free.
+    pub fn set_reading(&self, is_reading: bool) {
+        self.0.is_reading.store(is_reading, Ordering::Release);
+    }
+
+    /// Whether there are segments that cannot be used now, and may be soon. They may have room.
+    fn has_closed_segments(&self) -> bool {
+        self.0.is_reading.load(Ordering::Acquire) || self.space().is_some_and(|space| space.paused > 0)
+    }
+
     /// Asks `ops/volumes` to look after the volume now.
     pub fn want(&self) {
         self.0.wanted.notify_one();
@@ -202,7 +215,7 @@ impl Volumes {
     fn is_crowded(&self) -> bool {
         let Some(space) = self.space_wanted() else { return false };
         let open = Space { used: space.used + space.paused, ..space };
-        let is_more_to_come = self.can_grow() || space.paused > 0;
+        let is_more_to_come = self.can_grow() || self.has_closed_segments();
         is_more_to_come && open.level(Watermarks { more: CROWDED_PERCENT, warn: 100 }) > Level::Enough
     }
 

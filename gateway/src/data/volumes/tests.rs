@@ -103,6 +103,24 @@ async fn a_full_volume_refuses_and_keeps_nothing() {
     }
 }
 
+/// A node of PostgreSQL is away, so its segment cannot be leased anew. The volume is not full.
+#[tokio::test(start_paused = true)]
+async fn a_put_without_an_open_segment_may_come_again() {
+    let (_folder, volumes) = volumes().await;
+    volumes.store().pause(SEGMENT).unwrap();
+    let refused = put(&volumes, 1, b"abc").await;
+    assert!(matches!(refused, Err(UploadError::Store(error)) if error.code() == ErrorCode::BytesUnavailable));
+    assert_eq!(blocks(&volumes), (0, 0));
+    // After a restart nothing is leased before it was read.
+    volumes.store().release(SEGMENT).unwrap();
+    volumes.set_reading(true);
+    let refused = put(&volumes, 1, b"abc").await;
+    assert!(matches!(refused, Err(UploadError::Store(error)) if error.code() == ErrorCode::BytesUnavailable));
+    volumes.store().lease(SEGMENT, 8, []).unwrap();
+    volumes.set_reading(false);
+    assert!(put(&volumes, 1, b"abc").await.is_ok());
+}
+
 #[tokio::test]
 async fn a_put_waits_for_the_growth_of_the_volume() {
     let (_folder, volumes) = volumes().await;

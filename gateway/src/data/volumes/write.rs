@@ -74,6 +74,9 @@ impl Volumes {
             return gone;
         }
         match cause {
+            mantle_volumes::Error::Full { .. } if self.has_closed_segments() => {
+                unavailable("segments of the volume are being leased anew, which needs every node of PostgreSQL")
+            }
             mantle_volumes::Error::Full { .. } => {
                 tracing::warn!(%cause, "the volume is full");
                 ErrorCode::StorageFull.into()

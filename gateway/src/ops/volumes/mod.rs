@@ -14,7 +14,7 @@ mod room;
 mod segments;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -74,8 +74,10 @@ struct Keeper<'a> {
     pending: Vec<Lease>,
     /// Leases of segments without bytes, by the nodes that have not admitted them yet.
     away: HashMap<i64, Vec<Lease>>,
-    /// Of each node: the horizon for the next call of `mantle.take_freed_delegated`.
+    /// Of each node: the horizon for the next call of `mantle.take_freed_delegated`. It begins with the node's history.
     horizons: HashMap<i64, String>,
+    /// Nodes that may have let deletes be taken of which the answer was lost.
+    unsure: HashSet<i64>,
     /// Since when there are puts in doubt.
     doubts_since: Option<Instant>,
     swept: Instant,
@@ -110,6 +112,7 @@ impl<'a> Keeper<'a> {
             pending: Vec::new(),
             away: HashMap::new(),
             horizons: HashMap::new(),
+            unsure: HashSet::new(),
             doubts_since: None,
             swept: Instant::now(),
             sweep_interval: Duration::from_millis(gateway.limits.sweep_interval_ms),
@@ -135,7 +138,7 @@ impl<'a> Keeper<'a> {
                         ErrorCode::StaleSegment | ErrorCode::VolumeSuperseded | ErrorCode::UnknownOutcome
                     ) {
                         // PostgreSQL was promoted or restored, or another gateway has the volume. Or the answer to a call that
-                        // leased segments or took deletes was lost.
+                        // leased segments was lost.
                         self.lineage = None;
                     }
                     self.note(&error);
@@ -177,9 +180,20 @@ impl<'a> Keeper<'a> {
         taken?;
         self.admit_at_returned().await?;
         self.take_freed().await?;
+        if self.lineage.is_none() {
+            return Ok(());
+        }
         self.settle_doubts().await?;
         self.sweep().await?;
         Ok(())
+    }
+}
+
+/// The error of a call that may be sent again whatever became of it: nothing depends on an outcome that is not known.
+fn repeatable(error: Error) -> Error {
+    match error.code() {
+        ErrorCode::UnknownOutcome => Error::new(ErrorCode::DatabaseUnavailable, error.detail()),
+        _ => error,
     }
 }
 

@@ -23,9 +23,13 @@ impl Keeper<'_> {
             return Ok(());
         }
         if !self.pending.is_empty() {
-            // A PostgreSQL node does not answer. Meanwhile segments without bytes may be used.
-            if !self.has_open_segments()? {
-                let leased = self.store.lease_segments(&self.mount, 1, true).await?;
+            // A PostgreSQL node does not answer. Meanwhile segments without bytes may be used, if another node answers.
+            if !self.horizons.is_empty() && !self.has_open_segments()? {
+                let mut leased = self.store.lease_segments(&self.mount, 1, true).await?;
+                // After a failover of the coordinator, for instance, there are none but those by which the volume grows.
+                if leased.is_empty() && self.grow(&volume).await? {
+                    leased = self.store.lease_segments(&self.mount, 1, true).await?;
+                }
                 self.take_new_into_use(&leased).await?;
             }
             return Ok(());

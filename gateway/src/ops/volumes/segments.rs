@@ -11,6 +11,7 @@ use mantle_volumes::{Lease, SegmentId};
 use super::{
     Keeper, broken,
     named::{Named, has_unnamed, read},
+    repeatable,
 };
 use crate::store::{NamedIn, SegmentLease};
 
@@ -30,6 +31,7 @@ impl Keeper<'_> {
         }
         self.nodes = self.store.volume_nodes().await?;
         self.horizons.clear();
+        self.unsure.clear();
         self.away.clear();
         let taken = self.store.take_over_segments(&self.mount, None).await?;
         self.pending = taken.into_iter().map(|taken| taken.lease).collect();
@@ -82,13 +84,36 @@ impl Keeper<'_> {
 
     /// Lets every node admit the leases that were taken over, and reads what rows name there.
     pub(super) async fn take_pending_into_use(&mut self) -> Result<()> {
-        for some in self.pending.chunks(ADMITTED_MAX) {
-            try_join_all(self.nodes.iter().map(|at| self.store.admit_segments(*at, &self.mount, some))).await?;
+        self.volumes.set_reading(!self.pending.is_empty());
+        if self.pending.is_empty() {
+            return Ok(());
         }
+        self.note_histories().await?;
+        try_join_all(self.nodes.iter().map(|at| self.admit(*at, &self.pending))).await?;
         while let Some(lease) = self.pending.last().copied() {
             self.read_and_lease(lease).await?;
             self.pending.pop();
             self.volumes.has_changed();
+        }
+        self.volumes.set_reading(false);
+        Ok(())
+    }
+
+    /// An error if a node is away. Then none admits the new epochs: puts under way on the others go on under those before.
+    async fn note_histories(&mut self) -> Result<()> {
+        let mut away = None;
+        for at in self.nodes.clone() {
+            if let Err(error) = self.note_history(at).await {
+                away = Some(error);
+            }
+        }
+        away.map_or(Ok(()), Err)
+    }
+
+    /// Lets a node take locators of these leases. Its history has to be noted before.
+    async fn admit(&self, at: i64, leases: &[Lease]) -> Result<()> {
+        for some in leases.chunks(ADMITTED_MAX) {
+            self.store.admit_segments(at, &self.mount, some).await.map_err(repeatable)?;
         }
         Ok(())
     }
@@ -101,7 +126,7 @@ impl Keeper<'_> {
         };
         if !obsolete.is_empty() {
             for at in &self.nodes {
-                self.store.forget_freed(*at, &self.mount, &obsolete).await?;
+                self.store.forget_freed(*at, &self.mount, &obsolete).await.map_err(repeatable)?;
             }
         }
         match self.volumes.store().lease(lease.segment, lease.epoch, used) {
@@ -148,10 +173,14 @@ impl Keeper<'_> {
             return Ok(());
         }
         let mut failed = None;
-        for at in &self.nodes {
-            if let Err(error) = self.store.admit_segments(*at, &self.mount, leases).await {
+        for at in self.nodes.clone() {
+            let admitted = match self.note_history(at).await {
+                Ok(()) => self.admit(at, leases).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = admitted {
                 tracing::debug!(at, %error, "a node has not admitted segments");
-                self.away.entry(*at).or_default().extend(leases);
+                self.away.entry(at).or_default().extend(leases);
                 failed = Some(error);
             }
         }
@@ -168,10 +197,9 @@ impl Keeper<'_> {
     /// Lets nodes that did not answer before admit their leases.
     pub(super) async fn admit_at_returned(&mut self) -> Result<()> {
         for at in self.away.keys().copied().collect::<Vec<_>>() {
+            self.note_history(at).await?;
             let Some(leases) = self.away.get(&at) else { continue };
-            for some in leases.chunks(ADMITTED_MAX) {
-                self.store.admit_segments(at, &self.mount, some).await?;
-            }
+            self.admit(at, leases).await?;
             self.away.remove(&at);
         }
         Ok(())
