@@ -31,8 +31,9 @@ def s3_of(cluster: Cluster, gateway: int = 0):
 
 
 def s3_at(cluster: Cluster, url: str, layout: Layout | None = None, whose: str = "", connections: int = 10):
-    """The same at any address. `layout`: where the secrets are; `whose`: what their names begin with. `connections`: how many
-    it keeps.
+    """The same at any address. `layout`: where the secrets are; `whose`: what their names begin with.
+
+    `connections`: how many it keeps.
     """
     read = lambda name: secret.read(layout or cluster.layout, f"{whose}{name}")
     return boto3.session.Session().client(
