@@ -285,7 +285,8 @@ fn list(columns: &[(String, &str)], wanted: &str) -> Option<String> {
     // All elements of a call have one index group.
     let is_scalar = |name: &str| name == "index_group";
     // They are the last.
-    let is_optional = |name: &str| ["lease", "caller", "parent", "src_parent", "dst_parent", "inline"].contains(&name);
+    let is_optional =
+        |name: &str| ["lease", "caller", "parent", "src_parent", "dst_parent", "inline", "part_of"].contains(&name);
     let default = |name: &str| if is_optional(name) { " DEFAULT NULL" } else { "" };
     match wanted {
         // Of the function, and of one that takes a single element; the signatures with defaults.

@@ -9,6 +9,7 @@ CREATE FUNCTION mantle.copy_object(
     p_ns bigint, p_dst_pid bigint, p_dst_name text, p_id bigint, p_owner int, p_grp int, p_mode int,
     p_content_type text, p_user_metadata jsonb, p_condition text, p_request uuid, p_hash bigint,
     p_lease text DEFAULT NULL, p_caller text DEFAULT NULL, p_dst_parent text DEFAULT NULL,
+    p_src_parent text DEFAULT NULL,
     OUT code text, OUT id bigint, OUT replayed boolean, OUT flush_lsn pg_lsn, OUT old_locator text)
 LANGUAGE plpgsql VOLATILE {as_change} AS $$
 #variable_conflict use_column
@@ -42,10 +43,11 @@ BEGIN
                    AND p_request IS NOT NULL AND p_principal IS NOT NULL) IS NOT TRUE THEN '{invalid_argument}' END,
         CASE WHEN d.removed THEN '{directory_removed}' END,
         mantle.object_name_fault(p_src_name), mantle.object_name_fault(p_dst_name), mantle.id_fault(p_id),
+        mantle.reading_fault(
+            p_principal, p_caller, coalesce(s.permission, p_src_parent), v_new.owner, v_new.grp, v_new.mode),
         CASE WHEN v_new.id IS NULL OR v_new.ns <> p_src_ns THEN '{not_found}'
              WHEN (v_new.id, v_new.version) <> (p_src_id, p_src_version) THEN '{source_changed}'
              WHEN v_new.locator IS NULL THEN '{no_data}' END,
-        mantle.reading_fault(p_principal, p_caller, v_new.owner, v_new.grp, v_new.mode),
         CASE WHEN (d.entry).id IS NULL THEN mantle.creation_fault(p_principal, p_caller, v_to)
              ELSE coalesce(
                  mantle.replacement_fault(

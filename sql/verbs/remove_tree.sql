@@ -18,13 +18,14 @@ END $$;
 CREATE FUNCTION mantle.remove_tree(
     p_principal int, p_ns bigint, p_src_pid bigint, p_src_name text, p_src_id bigint, p_index_group int, p_epoch bigint,
     p_attempt bigint, p_request uuid, p_hash bigint, p_operation uuid, p_lease text DEFAULT NULL,
-    p_caller text DEFAULT NULL, p_proof bytea DEFAULT NULL, OUT code text, OUT id bigint, OUT version bigint, OUT replayed boolean,
-    OUT flush_lsn pg_lsn) LANGUAGE plpgsql VOLATILE {as_change} AS $$
+    p_caller text DEFAULT NULL, p_proof bytea DEFAULT NULL, p_src_parent text DEFAULT NULL,
+    OUT code text, OUT id bigint, OUT version bigint, OUT replayed boolean, OUT flush_lsn pg_lsn) LANGUAGE plpgsql VOLATILE {as_change} AS $$
 #variable_conflict use_column
 DECLARE
     s mantle.place_state;
     o mantle.outcome;
     v_dir mantle.meta;
+    v_from text;
     v_fault text;
     v_row text;
     v_changes mantle.directory_change[];
@@ -46,6 +47,7 @@ BEGIN
     IF code IS NOT NULL THEN
         RETURN;
     END IF;
+    v_from := coalesce(s.permission, p_src_parent);
     v_dir := s.entry;
     v_dir.pid := 1;
     v_dir.name := v_dir.id || '/';
@@ -53,9 +55,8 @@ BEGIN
     v_fault := coalesce(
         mantle.lease_fault(p_ns, p_lease),
         CASE WHEN v_dir.id IS DISTINCT FROM p_src_id OR v_dir.ns <> p_ns THEN '{source_changed}'
-             -- The index has checked the directory when it prepared; what was changed since is here (P56).
-             WHEN s.permission IS NOT NULL
-                  THEN mantle.removal_fault(p_principal, p_caller, s.permission, v_dir.owner) END);
+             -- As in mantle.rename_directory_fault.
+             WHEN v_from IS NOT NULL THEN mantle.removal_fault(p_principal, p_caller, v_from, v_dir.owner) END);
     SELECT * INTO o FROM mantle.record_attempt_delegated(
         p_ns, p_principal, p_request, p_hash, p_attempt, 'remove_tree', v_fault, v_dir.id, v_dir.version);
     code := o.code; id := o.id; version := o.version; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;

@@ -9,18 +9,21 @@
 --- Why a directory cannot be renamed: the first fault in order, or NULL
 CREATE FUNCTION mantle.rename_directory_fault(
     s mantle.place_state, d mantle.place_state, p_ns bigint, p_src_id bigint, p_dst_pid bigint, p_victim_id bigint,
-    p_was_empty boolean, p_is_empty boolean, p_principal int, p_caller text) RETURNS text
-LANGUAGE plpgsql STABLE AS $$
-DECLARE m mantle.meta := s.entry;
+    p_was_empty boolean, p_is_empty boolean, p_principal int, p_caller text, p_src_parent text, p_dst_parent text)
+RETURNS text LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    m mantle.meta := s.entry;
+    v_from text := coalesce(s.permission, p_src_parent);
+    v_to text := coalesce(d.permission, p_dst_parent);
 BEGIN
     RETURN CASE
         WHEN d.removed THEN '{directory_removed}'
         WHEN NOT p_was_empty THEN '{not_empty}'
         WHEN (s.entry).id IS DISTINCT FROM p_src_id OR (s.entry).ns <> p_ns THEN '{source_changed}'
-        -- The index has checked both directories when it prepared; what was changed since is here (P56).
-        WHEN s.permission IS NOT NULL AND mantle.removal_fault(p_principal, p_caller, s.permission, m.owner) IS NOT NULL
-             OR d.permission IS NOT NULL
-                AND mantle.removal_fault(p_principal, p_caller, d.permission, (d.entry).owner) IS NOT NULL
+        -- The index has checked the same when it prepared; what was changed since is here (P56). Without a permission the
+        -- index is of an older release.
+        WHEN v_from IS NOT NULL AND mantle.removal_fault(p_principal, p_caller, v_from, m.owner) IS NOT NULL
+             OR v_to IS NOT NULL AND mantle.removal_fault(p_principal, p_caller, v_to, (d.entry).owner) IS NOT NULL
              OR p_dst_pid <> m.pid AND mantle.metadata_fault(p_principal, p_caller, m.owner, m.grp, m.mode) IS NOT NULL
              THEN '{access_denied}'
         WHEN p_dst_pid = p_src_id THEN '{rename_loop}'
@@ -61,7 +64,7 @@ END $$;
 
 --- Commits a rename that the fast path of mantle.rename_directory did not commit, or refuses it
 CREATE FUNCTION mantle.rename_directory_fallback(
-    {rename_directory.parameters_of_one}, p_proof bytea,
+    {rename_directory.parameters_of_one}, p_proof bytea, p_src_parent text, p_dst_parent text,
     OUT code text, OUT id bigint, OUT version bigint, OUT replayed boolean, OUT flush_lsn pg_lsn)
 LANGUAGE plpgsql VOLATILE {as_caller} AS $$
 #variable_conflict use_column
@@ -102,7 +105,7 @@ BEGIN
     v_fault := coalesce(
         mantle.lease_fault(p_ns, p_lease),
         mantle.rename_directory_fault(s, d, p_ns, p_src_id, p_dst_pid, v_victim, v_was_empty, v_is_empty,
-                                     p_principal, p_caller));
+                                     p_principal, p_caller, p_src_parent, p_dst_parent));
     v_version := (s.entry).version + 1;
     SELECT * INTO o FROM mantle.record_attempt_delegated(
         p_ns, p_principal, p_request, p_hash, p_attempt, 'rename_directory', v_fault, p_src_id, v_version);
@@ -116,7 +119,9 @@ BEGIN
 END $$;
 
 --- gateway: Commits a directory rename that the index prepared; p_victim_id 0: the destination must be free
+-- The permissions of the parents are those with which the index prepared it.
 CREATE FUNCTION mantle.rename_directory(
-    {rename_directory.signature_of_one}, p_proof bytea DEFAULT NULL,
+    {rename_directory.signature_of_one}, p_proof bytea DEFAULT NULL, p_src_parent text DEFAULT NULL,
+    p_dst_parent text DEFAULT NULL,
     OUT code text, OUT id bigint, OUT version bigint, OUT replayed boolean, OUT flush_lsn pg_lsn)
 LANGUAGE c VOLATILE {as_change} AS 'MODULE_PATHNAME', 'mantle_rename_directory';

@@ -9,7 +9,8 @@ LANGUAGE sql IMMUTABLE RETURN jsonb_strip_nulls(
 
 --- Changes attributes of one entry of a batch, a directory or an object
 -- Its name is latched, as for every mutation that reads an entry. To make a directory implicit takes what its removal
--- takes: it goes with its last entry.
+-- takes: it goes with its last entry. p_part_of: `put` of the key of a directory that is there takes what mantle.mkdir takes,
+-- too; `tags` takes r on the entry, because the request reads it.
 CREATE FUNCTION mantle.set_attributes_one({set_attributes.parameters_of_one}) RETURNS mantle.outcome
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -23,7 +24,7 @@ BEGIN
     v_new.code := coalesce(
         mantle.namespace_fault(p_ns), mantle.lease_fault(p_ns, p_lease), mantle.entry_name_fault(p_name),
         CASE WHEN p_pid IS NULL OR p_id IS NULL OR p_request IS NULL OR p_principal IS NULL OR p_owner < 0
-                  OR p_grp < 0 OR p_mode NOT BETWEEN 0 AND {MODE_MAX} THEN '{invalid_argument}' END);
+                  OR p_grp < 0 OR p_mode NOT BETWEEN 0 AND {MODE_MAX} OR p_part_of NOT IN ('put', 'tags') THEN '{invalid_argument}' END);
     IF v_new.code IS NOT NULL THEN
         RETURN v_new;
     END IF;
@@ -40,7 +41,11 @@ BEGIN
         CASE WHEN v_old.id IS NULL THEN '{not_found}' WHEN v_old.id <> p_id THEN '{directory_removed}'
              WHEN p_explicit IS NOT NULL AND (v_old.explicit IS NULL OR p_pid = 0) THEN '{invalid_argument}'
              WHEN p_explicit IS NOT NULL
-                  THEN mantle.removal_fault(p_principal, p_caller, v_directory, v_old.owner) END);
+                  THEN mantle.removal_fault(p_principal, p_caller, v_directory, v_old.owner)
+             WHEN p_part_of = 'put' THEN mantle.creation_fault(p_principal, p_caller, v_directory)
+             WHEN p_part_of = 'tags'
+                  THEN mantle.reading_fault(p_principal, p_caller, v_directory, v_old.owner, v_old.grp, v_old.mode)
+             WHEN p_pid = 0 THEN mantle.root_fault(p_principal, p_caller, v_old.owner, v_old.grp, v_old.mode) END);
     IF v_new.code IS NOT NULL THEN
         RETURN v_new;
     END IF;

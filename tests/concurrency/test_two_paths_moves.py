@@ -43,6 +43,8 @@ RENAME = {
     "lease": "text",
     "caller": "text",
 }
+# After the proof.
+PARENTS = ("src_parent", "dst_parent")
 RMDIR = {
     "principal": "int",
     "ns": "bigint",
@@ -81,7 +83,7 @@ class Side(Database):
         proof = f"mantle.prove({', '.join(f'%(proven_{name})s::{RENAME[name]}' for name in signed)})"
         query = (
             "SELECT code, id, version, replayed, flush_lsn IS NULL"
-            f" FROM mantle.rename_directory{self.suffix}({arguments}, {proof})"
+            f" FROM mantle.rename_directory{self.suffix}({arguments}, {proof}, %(src_parent)s, %(dst_parent)s)"
         )
         values = given | {f"proven_{name}": value for name, value in proven.items()}
         return self.connection.execute(query, values).fetchone()
@@ -169,6 +171,7 @@ class Calls:
             "index_group": 1,
             "epoch": 0,
             "attempt": self.attempt,
+            **{parent: self.random.choice((None, "7,8,504")) for parent in PARENTS},
         }
         there = [of for of in found if of[:2] == (given["dst_pid"], given["dst_name"])]
         if there and self.random.random() < 0.5:
@@ -190,6 +193,7 @@ class Calls:
                 "hash": (2, None),
                 "lease": tuple(self.batches.leases[2:]),
                 "caller": ("nobody", None, "9"),
+                **dict.fromkeys(PARENTS, ("7,8,1016", "5,8,504", "0770")),
             }
         )
         given |= odd
@@ -323,9 +327,11 @@ def test_the_fast_path_does_what_the_fallback_does(sides, capsys):
         ("record_attempt_delegated", "a.attempt > p_attempt", "false"),
         ("remove_entry_delegated", "PERFORM mantle.queue_pruning(p_pid, p_pid);", ""),
         ("rename_directory_fault", "p_dst_pid <> m.pid AND", "false AND"),
+        ("rename_directory_fault", "coalesce(s.permission, p_src_parent)", "s.permission"),
+        ("rename_directory_fault", "coalesce(d.permission, p_dst_parent)", "d.permission"),
         ("rmdir_delegated", "v_old.id <> p_id", "false"),
     ],
-    ids=["counts", "version", "attempt", "queue", "permission", "id"],
+    ids=["counts", "version", "attempt", "queue", "permission", "source's parent", "destination's parent", "id"],
 )
 def test_a_broken_path_is_noticed(sides, function, right, wrong):
     fast, slow = sides

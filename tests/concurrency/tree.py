@@ -25,7 +25,11 @@ class Op:
     locator: str | None = None
     inline: bytes | None = None  # bytes that PostgreSQL keeps
     explicit: bool = True
-    mode: int = 493
+    mode: int | None = 493
+    new_owner: int | None = None  # for a change of attributes
+    metadata: str | None = None
+    stays: bool | None = None
+    part_of: str | None = None
     dst_pid: int = 0
     dst_name: str = ""
     victim: int = 0

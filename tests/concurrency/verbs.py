@@ -66,20 +66,25 @@ CALLS = {
     " %(pid)s::bigint[], %(name)s::text[], %(id)s::bigint[], %(request)s::uuid[], %(hash)s::bigint[],"
     " p_caller => %(caller)s::text[], p_parent => %(parent)s::text[]) ORDER BY ord",
     "set_attributes": "SELECT code, id, version, replayed FROM mantle.set_attributes(%(principal)s::int[],"
-    " %(ns)s::bigint[], %(pid)s::bigint[], %(name)s::text[], %(id)s::bigint[], %(null)s::int[], %(null)s::int[],"
-    " %(mode)s::int[], %(null)s::text[]::jsonb[], %(null)s::text[]::boolean[], %(request)s::uuid[],"
-    " %(hash)s::bigint[], p_caller => %(caller)s::text[], p_parent => %(parent)s::text[]) ORDER BY ord",
+    " %(ns)s::bigint[], %(pid)s::bigint[], %(name)s::text[], %(id)s::bigint[], %(new_owner)s::int[], %(null)s::int[],"
+    " %(mode)s::int[], %(metadata)s::text[]::jsonb[], %(stays)s::boolean[], %(request)s::uuid[],"
+    " %(hash)s::bigint[], p_caller => %(caller)s::text[], p_parent => %(parent)s::text[],"
+    " p_part_of => %(part_of)s::text[]) ORDER BY ord",
     "rename_object": "SELECT code, id, NULL, replayed FROM mantle.rename_object(%(principal)s, %(ns)s, %(pid)s,"
     " %(name)s, %(dst_pid)s, %(dst_name)s, %(overwrite)s, %(request)s, %(hash)s, p_caller => %(caller)s,"
     " p_src_parent => %(parent)s, p_dst_parent => %(parent)s)",
+    "copy_object": "SELECT c.code, c.id, NULL, c.replayed FROM mantle.meta m, mantle.copy_object(%(principal)s, %(ns)s,"
+    " %(pid)s, %(name)s, m.id, m.version, %(ns)s, %(dst_pid)s, %(dst_name)s, %(id)s, 7, 7, %(mode)s, NULL, NULL, NULL,"
+    " %(request)s, %(hash)s, p_caller => %(caller)s, p_dst_parent => %(parent)s, p_src_parent => %(parent)s) AS c"
+    " WHERE m.pid = %(pid)s AND m.name = %(name)s AND m.ts = 0",
     "rename_directory": "SELECT code, id, version, replayed FROM mantle.rename_directory(%(principal)s, %(ns)s,"
     " %(pid)s, %(name)s, %(id)s, %(dst_pid)s, %(dst_name)s, %(victim)s, %(group)s, %(epoch)s, %(attempt)s,"
-    " %(request)s, %(hash)s, p_caller => %(caller)s, p_proof =>"
-    " mantle.prove(%(group)s, %(epoch)s, %(attempt)s, %(principal)s, %(ns)s, %(request)s,"
+    " %(request)s, %(hash)s, p_caller => %(caller)s, p_src_parent => %(parent)s, p_dst_parent => %(parent)s,"
+    " p_proof => mantle.prove(%(group)s, %(epoch)s, %(attempt)s, %(principal)s, %(ns)s, %(request)s,"
     " %(pid)s, %(name)s, %(id)s, %(dst_pid)s, %(dst_name)s, %(victim)s))",
     "remove_tree": "SELECT code, id, version, replayed FROM mantle.remove_tree(%(principal)s, %(ns)s, %(pid)s,"
     " %(name)s, %(id)s, %(group)s, %(epoch)s, %(attempt)s, %(request)s, %(hash)s, gen_random_uuid(),"
-    " p_caller => %(caller)s, p_proof =>"
+    " p_caller => %(caller)s, p_src_parent => %(parent)s, p_proof =>"
     " mantle.prove(%(group)s, %(epoch)s, %(attempt)s, %(principal)s, %(ns)s, %(request)s, %(pid)s, %(name)s, %(id)s,"
     " 1, '', 0))",
     "compact": "SELECT NULL, NULL, NULL, false FROM mantle.compact(%(pid)s)",
@@ -105,8 +110,11 @@ def call(
     if verb in BATCHED:
         given = {
             name: [getattr(op, name) for op in ops]
-            for name in ("pid", "name", "id", "size", "etag", "condition", "explicit", "mode", "locator", "inline")
-        }
+            for name in (
+                "pid", "name", "id", "size", "etag", "condition", "explicit", "mode", "locator", "inline", "new_owner",
+                "metadata", "stays", "part_of",
+            )
+        }  # fmt: skip
         given |= {name: [getattr(key, name) for key in keys] for name in ("request", "hash")}
         given |= {
             name: [value] * len(ops)

@@ -5,10 +5,10 @@ places, in order; a batch verb takes all places in one call.
 """
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tests.support.permission_model import BY_NAME, CALLER, OPEN, READ, Permission, Rule
+from tests.support.permission_model import BY_NAME, CALLER, OPEN, Permission, Rule
 
 from .permission_places import Place, World
 from .principals import PRINCIPALS
@@ -25,14 +25,23 @@ def text(of: Permission) -> str:
 
 
 def batch(
-    world: World, who: Who, places: list[Place], verb: str, names: list[str], arguments: list[tuple[str, list]]
+    world: World,
+    who: Who,
+    places: list[Place],
+    verb: str,
+    names: list[str],
+    arguments: list[tuple[str, list]],
+    later: Sequence[tuple[str, list]] = (),
 ) -> Codes:
-    """A batch verb, with its own arguments (type and values) after principal, namespace, directory and name."""
+    """A batch verb. Its own arguments (type and values) come after principal, namespace, directory and name; `later` are
+    are the last.
+    """
     each = lambda value: [value] * len(places)
     given = [
         ("int", each(who.uid)), ("bigint", each(world.ns)), ("bigint", [place.directory_id for place in places]),
         ("text", names), *arguments, ("uuid", [uuid.uuid4() for _ in places]), ("bigint", each(0)),
         ("text", each(None)), ("text", each(who.text)), ("text", [text(place.cell.directory) for place in places]),
+        *later,
     ]  # fmt: skip
     call = f"SELECT code FROM mantle.{verb}({', '.join(f'%s::{of}[]' for of, _ in given)}) ORDER BY ord"
     return [code for (code,) in world.superuser.execute(call, [values for _, values in given])]
@@ -63,7 +72,7 @@ def set_attributes(world: World, who: Who, places: list[Place], **new: object) -
         ("bigint", [place.entry_id for place in places]), ("int", each("owner")), ("int", each("grp")),
         ("int", each("mode")), ("text[]::jsonb", each("user_metadata")), ("boolean", each("explicit")),
     ]  # fmt: skip
-    return batch(world, who, places, "set_attributes", names_of(places), given)
+    return batch(world, who, places, "set_attributes", names_of(places), given, [("text", each("part_of"))])
 
 
 def names_of(places: list[Place]) -> list[str]:
@@ -117,28 +126,41 @@ def rename_objects(world: World, who: Who, places: list[Place], ends: Ends) -> C
     return [rename(place) for place in places]
 
 
-def rename_directories(world: World, who: Who, places: list[Place], ends: Ends, overwrite: bool = False) -> Codes:
-    """The index checks a rename when it prepares it. The verb checks what was changed since."""
+def rename_directories(
+    world: World, who: Who, places: list[Place], ends: Ends, overwrite: bool = False, is_changed: bool = True
+) -> Codes:
+    """The index checks a rename when it prepares it. The verb checks it again: by the permission that is recorded since
+    it was changed (`is_changed`), or by that of the index.
+    """
 
     def rename(place: Place) -> str | None:
-        record_permission(world.superuser, world.ns, place.directory_id, place.cell.directory)
-        (*source, _), (*to, _) = (end(world, place) for end in ends)
+        if is_changed:
+            record_permission(world.superuser, world.ns, place.directory_id, place.cell.directory)
+        (*source, from_), (*to, into) = (end(world, place) for end in ends)
         id, old = place.own_id or place.entry_id, place.entry_id if overwrite else 0
-        return rename_directory(world.superuser, who, world.ns, id, source, to, old)
+        parents = [None, None] if is_changed else [text(from_), text(into)]
+        return rename_directory(world.superuser, who, world.ns, id, source, to, old, parents)
 
     return [rename(place) for place in places]
 
 
-def remove_trees(world: World, who: Who, places: list[Place]) -> Codes:
+def rename_ways(*ends: Callable[[World, Place], End], overwrite: bool = False) -> dict[str, "Verb"]:
+    of = lambda changed: Verb(lambda w, who, p: rename_directories(w, who, p, ends, overwrite, changed))
+    return {"": of(True), "never changed": of(False)}
+
+
+def remove_trees(world: World, who: Who, places: list[Place], is_changed: bool = True) -> Codes:
     (epoch,) = world.superuser.execute("SELECT epoch FROM mantle.index_group(1)").fetchone()
 
     def remove(place: Place) -> str | None:
-        record_permission(world.superuser, world.ns, place.directory_id, place.cell.directory)
+        if is_changed:
+            record_permission(world.superuser, world.ns, place.directory_id, place.cell.directory)
+        parent = None if is_changed else text(place.cell.directory)
         request, source = uuid.uuid4(), (place.directory_id, place.entry_name, place.entry_id)
         moved = [who.uid, world.ns, *source, 1, epoch, ATTEMPT, request]
         proof = [1, epoch, ATTEMPT, who.uid, world.ns, request, *source, 1, "", 0]
-        query = f"SELECT code FROM mantle.remove_tree({marks(9)}, 0, %s, NULL, %s, mantle.prove({marks(12)}))"
-        return one(world, query, [*moved, uuid.uuid4(), who.text, *proof])
+        query = f"SELECT code FROM mantle.remove_tree({marks(9)}, 0, %s, NULL, %s, mantle.prove({marks(12)}), %s)"
+        return one(world, query, [*moved, uuid.uuid4(), who.text, *proof, parent])
 
     return [remove(place) for place in places]
 
@@ -149,14 +171,15 @@ def copy_objects(world: World, who: Who, places: list[Place], ends: Ends) -> Cod
         "SELECT code FROM mantle.copy_object(p_principal => %s, p_src_ns => %s, p_src_pid => %s, p_src_name => %s,"
         " p_src_id => %s, p_src_version => %s, p_ns => %s, p_dst_pid => %s, p_dst_name => %s, p_id => %s,"
         " p_owner => %s, p_grp => %s, p_mode => 438, p_content_type => NULL, p_user_metadata => NULL,"
-        " p_condition => NULL, p_request => gen_random_uuid(), p_hash => 0, p_caller => %s, p_dst_parent => %s)"
+        " p_condition => NULL, p_request => gen_random_uuid(), p_hash => 0, p_caller => %s, p_dst_parent => %s,"
+        " p_src_parent => %s)"
     )
 
     def copy(place: Place) -> str | None:
-        (*source, _), (*to, into) = (end(world, place) for end in ends)
+        (*source, from_), (*to, into) = (end(world, place) for end in ends)
         version = world.superuser.execute(f"SELECT {columns}", source).fetchone()
         new = (*world.ids(1), who.uid, who.uid)
-        given = [who.uid, world.ns, *source, *version, world.ns, *to, *new, who.text, text(into)]
+        given = [who.uid, world.ns, *source, *version, world.ns, *to, *new, who.text, text(into), text(from_)]
         return one(world, query, given)
 
     return [copy(place) for place in places]
@@ -198,13 +221,10 @@ SQL: dict[str, dict[str, Verb]] = {
         "implicit": Verb(lambda w, who, p: mkdir(w, who, p, names_of(p)), IMPLICIT),
     },
     "put the key of a directory that is there": {
-        "implicit": Verb(lambda w, who, p: mkdir(w, who, p, names_of(p), METADATA), IMPLICIT)
+        "implicit": Verb(lambda w, who, p: mkdir(w, who, p, names_of(p), METADATA), IMPLICIT),
+        "explicit": Verb(lambda w, who, p: set_attributes(w, who, p, user_metadata=METADATA, part_of="put")),
     },
-    "read an object": {
-        "copy": Verb(
-            lambda w, who, p: copy_objects(w, who, p, (entry_of, elsewhere)), checks=Rule("source of a copy", 0, READ)
-        )
-    },
+    "read an object": {"copy": Verb(lambda w, who, p: copy_objects(w, who, p, (entry_of, elsewhere)))},
     "list everything below": {"walk": Verb(list_trees)},
     "delete an object": {
         "": Verb(
@@ -219,29 +239,25 @@ SQL: dict[str, dict[str, Verb]] = {
         )
     },
     "make a directory implicit": {"": Verb(lambda w, who, p: set_attributes(w, who, p, explicit=False))},
-    "remove a directory with everything below": {"": Verb(remove_trees, checks=BY_NAME["remove an empty directory"])},
+    "remove a directory with everything below": {
+        "": Verb(remove_trees, checks=BY_NAME["remove an empty directory"]),
+        "never changed": Verb(
+            lambda w, who, p: remove_trees(w, who, p, is_changed=False), checks=BY_NAME["remove an empty directory"]
+        ),
+    },
     "rename an object away": {"": Verb(lambda w, who, p: rename_objects(w, who, p, (entry_of, elsewhere)))},
     "rename an object to a new name": {"": Verb(lambda w, who, p: rename_objects(w, who, p, (own_of, new_in)))},
     "rename an object onto another": {"": Verb(lambda w, who, p: rename_objects(w, who, p, (own_of, entry_of)))},
-    "rename a directory in its parent": {"": Verb(lambda w, who, p: rename_directories(w, who, p, (entry_of, new_in)))},
-    "move a directory to another parent": {
-        "": Verb(lambda w, who, p: rename_directories(w, who, p, (entry_of, elsewhere)))
-    },
-    "move a directory to a new name": {"": Verb(lambda w, who, p: rename_directories(w, who, p, (own_of, new_in)))},
-    "move a directory onto an empty one": {
-        "": Verb(lambda w, who, p: rename_directories(w, who, p, (own_of, entry_of), overwrite=True))
-    },
+    "rename a directory in its parent": rename_ways(entry_of, new_in),
+    "move a directory to another parent": rename_ways(entry_of, elsewhere),
+    "move a directory to a new name": rename_ways(own_of, new_in),
+    "move a directory onto an empty one": rename_ways(own_of, entry_of, overwrite=True),
     "change the mode": {"": Verb(lambda w, who, p: set_attributes(w, who, p, mode=0o604))},
     "change the group": {"": Verb(lambda w, who, p: set_attributes(w, who, p, grp=CALLER))},
     "change the group to another": {"": Verb(lambda w, who, p: set_attributes(w, who, p, grp=777))},
     "change the owner": {"": Verb(lambda w, who, p: set_attributes(w, who, p, owner=1003))},
     "change user metadata": {"": Verb(lambda w, who, p: set_attributes(w, who, p, user_metadata=METADATA))},
-    # Tags are metadata, which the verb writes and does not read.
-    "change tags": {
-        "": Verb(
-            lambda w, who, p: set_attributes(w, who, p, user_metadata=METADATA), checks=BY_NAME["change user metadata"]
-        )
-    },
+    "change tags": {"": Verb(lambda w, who, p: set_attributes(w, who, p, user_metadata=METADATA, part_of="tags"))},
     "change the umask of a namespace": {"": Verb(lambda w, who, p: namespaces(w, who, p, "set_umask(%s, %s, 23)"))},
     "remove a namespace": {
         "": Verb(lambda w, who, p: namespaces(w, who, p, "delete_namespace(%s, %s, gen_random_uuid(), 0)"))

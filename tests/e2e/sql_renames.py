@@ -1,6 +1,7 @@
 """Renames of directories by SQL alone, as if the index had prepared them."""
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import psycopg
@@ -39,11 +40,15 @@ def rename_directory(
     source: tuple[int, str],
     to: tuple[int, str],
     old: int = 0,
+    parents: Sequence[str | None] = (None, None),
 ) -> str | None:
-    """The code of the verb. Source and destination: the parent's id, and the name. `old`: what it replaces."""
+    """The code of the verb. Source and destination: the parent's id, and the name. `old`: what it replaces.
+
+    `parents`: the permissions of both parents, as the index had them.
+    """
     (epoch,) = connection.execute("SELECT epoch FROM mantle.index_group(1)").fetchone()
     request = uuid.uuid4()
     moved = [who.uid, ns, *source, id, *to, old, 1, epoch, ATTEMPT, request]
     proof = [1, epoch, ATTEMPT, who.uid, ns, request, *source, id, *to, old]
-    query = f"SELECT code FROM mantle.rename_directory({marks(12)}, 0, NULL, %s, mantle.prove({marks(12)}))"
-    return connection.execute(query, [*moved, who.text, *proof]).fetchone()[0]
+    query = f"SELECT code FROM mantle.rename_directory({marks(12)}, 0, NULL, %s, mantle.prove({marks(12)}), %s, %s)"
+    return connection.execute(query, [*moved, who.text, *proof, *parents]).fetchone()[0]

@@ -74,7 +74,7 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      recorded_local recorded_outcome rekey_requests removable_directories remove_directory remove_entry_delegated
      removal_fault removed_fault rename_directory_fallback rename_directory_fault rename_directory_move
      rename_index_slot replaced_metadata replacement_fault reported_index_replicas request_fault restore_after_upgrade
-     revoke_namespace rmdir_delegated rmdir_fallback rows_estimate run_maintenance segment_fault
+     revoke_namespace rmdir_delegated rmdir_fallback root_fault rows_estimate run_maintenance segment_fault
      server_certificates server_problems_beyond service_roles set_attributes_delegated set_attributes_one shard_problems
      share_object_delegated slot_problems stat_fallback trash_targets try_latch_delegated try_latch_exclusive
      try_latch_name try_latch_shared volumes_fault walk_down walk_tree worker_signs write_tombstone

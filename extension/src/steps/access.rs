@@ -127,20 +127,35 @@ fn condition_fault(
     if matches!(condition, None | Some("*absent" | "*present")) {
         return None;
     }
-    reading_fault(principal, caller, owner, grp, mode)
+    let object = permission(owner, grp, mode);
+    refused_unless(caller_of(principal, caller).map(|caller| object.may_read(&caller)))
 }
 
-/// MT030 unless the caller may read an object of this owner, group and mode.
+/// MT030 unless the caller finds an object of this owner, group and mode in a directory of this permission, and may read it.
+/// Without an object (NULL) it says no more than whether the directory may be searched.
 #[pg_extern(immutable)]
 fn reading_fault(
     principal: i32,
     caller: Option<&str>,
+    directory: Option<&str>,
     owner: Option<i32>,
     grp: Option<i32>,
     mode: Option<i32>,
 ) -> Fault {
-    let object = permission(owner, grp, mode);
-    refused_unless(caller_of(principal, caller).map(|caller| object.may_read(&caller)))
+    let allowed = || {
+        let caller = caller_of(principal, caller)?;
+        let is_found = known(directory)?.may_search(&caller);
+        Ok(is_found && (mode.is_none() || permission(owner, grp, mode).may_read(&caller)))
+    };
+    refused_unless(allowed())
+}
+
+/// MT030 unless the caller finds a namespace's root of this owner, group and mode. There is no directory above that it could
+/// search, so it searches the root itself, or owns it.
+#[pg_extern(immutable)]
+fn root_fault(principal: i32, caller: Option<&str>, owner: Option<i32>, grp: Option<i32>, mode: Option<i32>) -> Fault {
+    let root = permission(owner, grp, mode);
+    refused_unless(caller_of(principal, caller).map(|caller| root.is_owned_by(&caller) || root.may_search(&caller)))
 }
 
 /// MT030 unless the caller may write metadata of a directory of this owner, group and mode.

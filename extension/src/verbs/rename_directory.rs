@@ -21,7 +21,7 @@ use crate::{
         writer::{TupleCopy, Writer},
     },
     steps::{
-        access::{caller_of, recorded},
+        access::{caller_of, known, recorded},
         answers::{Answers, Request},
         change_stream::{cause, emit, record},
         counts::{Delta, Seen},
@@ -33,7 +33,7 @@ use crate::{
     },
 };
 
-const FALLBACK_TYPES: [pg_sys::Oid; 16] = [
+const FALLBACK_TYPES: [pg_sys::Oid; 18] = [
     pg_sys::INT4OID,
     pg_sys::INT8OID,
     pg_sys::INT8OID,
@@ -50,6 +50,8 @@ const FALLBACK_TYPES: [pg_sys::Oid; 16] = [
     pg_sys::TEXTOID,
     pg_sys::TEXTOID,
     pg_sys::BYTEAOID,
+    pg_sys::TEXTOID,
+    pg_sys::TEXTOID,
 ];
 
 c_function!(mantle_rename_directory, pg_finfo_mantle_rename_directory, run);
@@ -69,6 +71,8 @@ struct Rename<'a> {
     lease: Option<&'a str>,
     caller: Caller,
     proof: Option<&'a [u8]>,
+    /// The permissions of both parents when the index prepared the rename; `None`: an index of an older release.
+    parents: [Option<Permission>; 2],
 }
 
 /// The directory to be moved.
@@ -112,6 +116,7 @@ impl<'a> Rename<'a> {
         let (source_name, destination_name): (&str, &str) = (call.get(3)?, call.get(6)?);
         let replaced: i64 = call.get(7)?;
         let (principal, caller) = (call.get(0)?, call.get::<&str>(14));
+        let parent = |at| call.get::<&str>(at).map(|text| known(Some(text))).transpose().ok();
         let rename = Self {
             principal,
             ns: call.get(1)?,
@@ -126,6 +131,7 @@ impl<'a> Rename<'a> {
             lease: call.get(13),
             caller: caller_of(principal, caller).ok()?,
             proof: call.get(15),
+            parents: [parent(16)?, parent(17)?],
         };
         let is_name = |name: &str| name.strip_suffix('/').is_some_and(|stem| check_name(stem).is_ok());
         let is_whole = replaced == 0
@@ -220,11 +226,12 @@ impl<'a> Rename<'a> {
             return None;
         }
         let entry = Permission { owner: found.owner as u32, group: found.grp as u32, mode: found.mode as u16 };
-        // The index has checked both directories when it prepared; what was changed since is here.
+        // The index has checked the same when it prepared; what was changed since is here.
         let (_, from, of_source) = attributes(meta, source);
         let (is_removed, into, of_destination) = attributes(meta, destination);
         found.counts = [of_source, of_destination];
-        let caller = &self.caller;
+        let (caller, [known_from, known_into]) = (&self.caller, self.parents);
+        let (from, into) = (from.or(known_from), into.or(known_into));
         let is_allowed = from.is_none_or(|from| from.may_create(caller) && from.may_remove(caller, entry.owner))
             && into.is_none_or(|into| into.may_create(caller))
             && (source == destination || entry.may_describe(caller));

@@ -144,7 +144,7 @@ impl Gateway {
                 .with_new_id(|id| async move {
                     let new = CopyObject {
                         source_ns: found.ns,
-                        source_pid: found.partition.pid,
+                        source_directory: found.partition,
                         source: &found.entry,
                         destination: parent.directory.leased_partition(),
                         name,

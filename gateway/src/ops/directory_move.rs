@@ -211,6 +211,7 @@ impl Gateway {
                     destination_pid: prepared.destination_pid,
                     destination_name: &name(destination),
                     replaced: prepared.replaced,
+                    parents: [prepared.source_parent, prepared.destination_parent],
                     prepare,
                     caller: &change.call.caller,
                 };
@@ -219,7 +220,8 @@ impl Gateway {
             None => {
                 let operation = operation_id(change.call, source_id.into());
                 let caller = &change.call.caller;
-                let remove = RemoveTree { source, source_name, source_id, prepare, operation, caller };
+                let parent = prepared.source_parent;
+                let remove = RemoveTree { source, source_name, source_id, parent, prepare, operation, caller };
                 self.store.remove_tree(claim, remove).await
             }
         }

@@ -7,7 +7,7 @@ use super::{directory_name, locate::Purpose, restarts::Restarts, set_attributes:
 use crate::{
     app::{Call, DIRECTORY_MODE, Gateway},
     hash::RequestHash,
-    store::{EMPTY_MD5, NewDirectory, Precondition},
+    store::{EMPTY_MD5, NewDirectory, PartOf, Precondition},
 };
 
 #[derive(Clone, Debug, Default)]
@@ -94,7 +94,7 @@ impl Gateway {
             if !precondition.holds_for(found.md5()) {
                 return Err(refused());
             }
-            // Without a condition, mkdir checks the same.
+            // Without a condition, mkdir checks the same. The verb checks it again.
             if let Some((_, parents)) = Path::parse(key)?.split_last() {
                 let directory = self.locate_parent(&call.caller, namespace, parents, Purpose::DirectoryChange).await?;
                 directory.check_change(&call.caller)?;
@@ -126,7 +126,7 @@ impl Gateway {
             new.extend(gone.into_iter().map(|(name, _)| (name, Value::Null)));
         }
         let step = Call { request: call.step(NamespaceId(0), "metadata", 0).request, ..call.clone() };
-        let attributes = Attributes { user_metadata: Some(new), ..Attributes::default() };
+        let attributes = Attributes { user_metadata: Some(new), part_of: Some(PartOf::Put), ..Attributes::default() };
         self.set_attributes(&step, namespace, key, &attributes).await.map(drop)
     }
 }

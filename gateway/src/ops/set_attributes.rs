@@ -9,7 +9,7 @@ use super::{restarts::Restarts, stat::Naming};
 use crate::{
     app::{Call, Gateway},
     hash::RequestHash,
-    store::{Entry, SetAttributes},
+    store::{Entry, PartOf, SetAttributes},
 };
 
 /// New values; `None` leaves one as it is.
@@ -20,10 +20,12 @@ pub struct Attributes {
     pub mode: Option<u16>,
     /// User metadata, replaced as a whole.
     pub user_metadata: Option<Value>,
+    /// What the change is a part of. The verb checks what that needs.
+    pub part_of: Option<PartOf>,
 }
 
 fn check(caller: &Caller, entry: &Entry, new: &Attributes) -> Result<()> {
-    let Attributes { owner, group, mode, ref user_metadata } = *new;
+    let Attributes { owner, group, mode, ref user_metadata, part_of: _ } = *new;
     let new = NewAttributes { owner, group, mode, has_metadata: user_metadata.is_some() };
     let refused = entry.permission.refuses_attributes(caller, &new);
     refused.map_or(Ok(()), |why| Err(Error::new(ErrorCode::AccessDenied, why)))
@@ -49,6 +51,7 @@ impl Gateway {
                     group: new.group,
                     mode: new.mode,
                     user_metadata: new.user_metadata.clone(),
+                    part_of: new.part_of,
                     ..SetAttributes::of(&found.entry)
                 };
                 match self.store.set_attributes.run(claim, &call.caller, found.partition, set).await {

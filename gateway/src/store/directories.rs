@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 
 use super::{
     RequestClaim, Store,
-    columns::{Column, column},
+    columns::{Column, column, column_if_any},
     mutation::Mutation,
     renames::{self, Element, RenameDirectory},
     rows::{self, Entry, Written},
@@ -41,13 +41,33 @@ pub struct SetAttributes {
     pub user_metadata: Option<Value>,
     /// An explicit directory stays when it is empty.
     pub explicit: Option<bool>,
+    pub part_of: Option<PartOf>,
+}
+
+/// A request of which a change of attributes is a part, if it needs more permissions than the change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartOf {
+    /// A put of the key of a directory that is there: what making it needs.
+    Put,
+    /// A change of tags: reading the entry.
+    Tags,
+}
+
+impl PartOf {
+    /// As the SQL verb takes it.
+    const fn as_sql(self) -> &'static str {
+        match self {
+            Self::Put => "put",
+            Self::Tags => "tags",
+        }
+    }
 }
 
 impl SetAttributes {
     /// Changes nothing of an entry yet.
     pub fn of(entry: &Entry) -> Self {
         let (name, id) = (entry.name.clone(), entry.id);
-        Self { name, id, owner: None, group: None, mode: None, user_metadata: None, explicit: None }
+        Self { name, id, owner: None, group: None, mode: None, user_metadata: None, explicit: None, part_of: None }
     }
 }
 
@@ -102,6 +122,7 @@ impl Mutation for SetAttributes {
             column(batch, set_attributes::MODE, |set| set.mode.map(i32::from)),
             column(batch, set_attributes::USER_METADATA, |set| set.user_metadata.as_ref()),
             column(batch, set_attributes::EXPLICIT, |set| set.explicit),
+            column_if_any(batch, set_attributes::PART_OF, |set| set.part_of.map(PartOf::as_sql)),
         ]
     }
 }

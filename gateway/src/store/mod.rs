@@ -47,7 +47,7 @@ use tokio_postgres::{Row, types::Type};
 pub use self::{
     batch::BATCH_ELEMENTS,
     database::{Waits, pause},
-    directories::{NewDirectory, Pruned, Rmdir, SetAttributes},
+    directories::{NewDirectory, PartOf, Pruned, Rmdir, SetAttributes},
     metadata::Metadata,
     namespaces::{Assignment, Namespace, no_namespace},
     objects::{CopyObject, DeleteObject, Doubt, NewObject, RenameObject},

@@ -7,7 +7,7 @@ use std::sync::{
 
 use bytes::Bytes;
 use mantle_types::{
-    Caller, EntryId, NamespaceId, PartitionId, Permission, Result,
+    Caller, EntryId, NamespaceId, Permission, Result,
     verbs::{Verb, delete_object, put_object},
 };
 use serde_json::Value;
@@ -117,7 +117,7 @@ impl Mutation for DeleteObject {
 /// A new object, of the bytes of another one.
 pub struct CopyObject<'a> {
     pub source_ns: NamespaceId,
-    pub source_pid: PartitionId,
+    pub source_directory: LeasedPartition,
     /// As it was read; the copy fails if it has changed.
     pub source: &'a Entry,
     pub destination: LeasedPartition,
@@ -178,7 +178,7 @@ impl Store {
                 &[
                     (&(claim.principal as i32), Type::INT4),
                     (&copy.source_ns.as_i64(), Type::INT8),
-                    (&copy.source_pid.as_i64(), Type::INT8),
+                    (&copy.source_directory.pid.as_i64(), Type::INT8),
                     (&source.name, Type::TEXT),
                     (&source.id.as_i64(), Type::INT8),
                     (&source.version, Type::INT8),
@@ -197,11 +197,12 @@ impl Store {
                     (&destination.lease.to_string(), Type::TEXT),
                     (&copy.caller.to_string(), Type::TEXT),
                     (&of_directory(destination), Type::TEXT),
+                    (&of_directory(copy.source_directory), Type::TEXT),
                 ],
             )
             .await?;
         let written = Written::read(&row)?;
-        if self.nodes.are_apart(copy.source_pid, destination.pid) {
+        if self.nodes.are_apart(copy.source_directory.pid, destination.pid) {
             wait_for_prepared(&self.nodes).await?;
         }
         Ok(written)

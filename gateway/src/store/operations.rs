@@ -1,7 +1,7 @@
 //! Removal of a directory with everything below it, and the background operation that it begins.
 
 use chrono::{DateTime, Utc};
-use mantle_types::{Caller, DirectoryId, Result};
+use mantle_types::{Caller, DirectoryId, Permission, Result};
 use serde::Serialize;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -20,6 +20,8 @@ pub struct RemoveTree<'a> {
     /// Name with its trailing slash.
     pub source_name: &'a str,
     pub source_id: DirectoryId,
+    /// The permission of its parent, as the index had it.
+    pub parent: Option<Permission>,
     pub prepare: Prepare<'a>,
     /// The operation that will empty it.
     pub operation: Uuid,
@@ -66,6 +68,7 @@ impl Store {
                     (&source.lease.to_string(), Type::TEXT),
                     (&remove.caller.to_string(), Type::TEXT),
                     (&prepare.proof, Type::BYTEA),
+                    (&remove.parent.map(|permission| permission.to_string()), Type::TEXT),
                 ],
             )
             .await?;

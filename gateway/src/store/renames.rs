@@ -7,7 +7,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use mantle_types::{Caller, DirectoryId, Epoch, GroupId, PartitionId, Result, limits::BATCH_LATCHES_MAX};
+use mantle_types::{Caller, DirectoryId, Epoch, GroupId, PartitionId, Permission, Result, limits::BATCH_LATCHES_MAX};
 use parking_lot::Mutex;
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
@@ -34,6 +34,8 @@ pub struct RenameDirectory<'a> {
     pub destination_name: &'a str,
     /// The empty directory that the rename replaces.
     pub replaced: Option<DirectoryId>,
+    /// The permissions of both parents, as the index had them.
+    pub parents: [Option<Permission>; 2],
     pub prepare: Prepare<'a>,
     pub caller: &'a Caller,
 }
@@ -70,6 +72,7 @@ pub(super) struct Element {
     lease: String,
     caller: String,
     proof: Option<Vec<u8>>,
+    parents: [Option<String>; 2],
 }
 
 impl Element {
@@ -89,6 +92,7 @@ impl Element {
             lease: rename.source.lease.to_string(),
             caller: rename.caller.to_string(),
             proof: rename.prepare.proof.map(<[u8]>::to_vec),
+            parents: rename.parents.map(|parent| parent.map(|permission| permission.to_string())),
         }
     }
 }
@@ -187,6 +191,8 @@ fn columns<'a>(elements: &[&'a Element], is_batch: bool) -> Vec<Column<'a>> {
         texts(|e| &e.lease),
         texts(|e| &e.caller),
         column(elements, is_batch, (Type::BYTEA, Type::BYTEA_ARRAY), |e| e.proof.as_deref()),
+        column(elements, is_batch, (Type::TEXT, Type::TEXT_ARRAY), |e| e.parents[0].as_deref()),
+        column(elements, is_batch, (Type::TEXT, Type::TEXT_ARRAY), |e| e.parents[1].as_deref()),
     ]
 }
 
@@ -225,6 +231,7 @@ mod tests {
             destination_pid: PartitionId(6),
             destination_name: "b/",
             replaced: None,
+            parents: [None; 2],
             prepare,
             caller: &caller,
         };

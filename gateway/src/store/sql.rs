@@ -159,11 +159,11 @@ statements! {
     RMDIR "rmdir" batch "ord, code, id, replayed" of rmdir;
     RENAME_DIRECTORY "rename_directory" change
         "SELECT code, id, replayed \
-         FROM mantle.rename_directory($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
+         FROM mantle.rename_directory($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)";
     /// Renames of one index group.
     RENAME_DIRECTORIES "rename_directories" change
         "SELECT ord, code, id, replayed \
-         FROM mantle.rename_directory($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
+         FROM mantle.rename_directory($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)";
     RAISE_KEY_SIZE "raise_key_size" change "SELECT NULL FROM mantle.raise_key_size($1, $2, $3)";
     ADMIT_MOVE "admit_move" change "SELECT mantle.admit_move($1, $2, $3) AS is_admitted";
     LARGEST_BELOW "largest_below" read "SELECT levels, bytes FROM mantle.largest_below($1)";
@@ -178,7 +178,7 @@ statements! {
     COPY_OBJECT "copy_object" change
         "SELECT code, id, replayed, old_locator \
          FROM mantle.copy_object($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, \
-                                 $21)";
+                                 $21, $22)";
     CREATE_UPLOAD "create_upload" change
         "SELECT mantle.create_upload_delegated($1, $2, $3, $4, $5, $6, $7, $8, $9) AS code";
     PUT_PART "put_part" once
@@ -252,7 +252,7 @@ statements! {
          FROM mantle.usage($1, $2, $3)" then "ORDER BY directory COLLATE pg_catalog.\"C\" LIMIT $4";
     REMOVE_TREE "remove_tree" change
         "SELECT code, id, replayed \
-         FROM mantle.remove_tree($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
+         FROM mantle.remove_tree($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
     OPERATION "operation" read
         "SELECT id, ns, kind, state, directory_id, objects, directories, bytes, created, finished \
          FROM mantle.operation($1, $2)";

@@ -123,7 +123,21 @@ impl From<proto::PrepareRenameResponse> for PreparedRename {
             destination_pid: PartitionId(r.destination_pid),
             replaced: (r.victim_id != 0).then_some(DirectoryId(r.victim_id)),
             proof: Some(r.proof).filter(|proof| !proof.is_empty()),
+            source_parent: r.source_parent.map(Into::into),
+            destination_parent: r.destination_parent.map(Into::into),
         }
+    }
+}
+
+impl From<Permission> for proto::Permission {
+    fn from(p: Permission) -> Self {
+        Self { owner: p.owner, group: p.group, mode: u32::from(p.mode) }
+    }
+}
+
+impl From<proto::Permission> for Permission {
+    fn from(p: proto::Permission) -> Self {
+        Self { owner: p.owner, group: p.group, mode: p.mode as u16 }
     }
 }
 
@@ -228,13 +242,18 @@ mod tests {
             destination_pid: 7,
             victim_id: 8,
             proof: vec![9],
+            source_parent: Some(proto::Permission { owner: 1, group: 2, mode: 0o777 }),
+            destination_parent: Some(proto::Permission { owner: 3, group: 4, mode: 5 }),
         };
         let answers = vec![proto::NumberedPrepared { number: 300, answer: Some(prepared.clone()) }];
-        let numbered = "0a2208ac02121d0a0808171201641a016110011802200328043005380640074808520109";
+        let numbered = "0a3308ac02122e0a0808171201641a0161100118022003280430053806400748085201095a070801100218ff036206080310041805";
         check(&proto::PrepareRenamesResponse { answers }, numbered);
         let begin = vec![proto::NumberedPrepare { number: 300, request: Some(proto::PrepareRenameRequest::default()) }];
         check(&proto::PrepareRenamesRequest { begin, end: vec![7] }, "0a0508ac021200120107");
-        check(&prepared, "0a0808171201641a016110011802200328043005380640074808520109");
+        check(
+            &prepared,
+            "0a0808171201641a0161100118022003280430053806400748085201095a070801100218ff036206080310041805",
+        );
         let what = Some(proto::await_request::What::Request(request.into()));
         check(
             &proto::AwaitRequest { timeout_ms: 1, source: 2, group: 3, what },

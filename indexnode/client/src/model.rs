@@ -122,4 +122,8 @@ pub struct PreparedRename {
     pub destination_pid: PartitionId,
     pub replaced: Option<DirectoryId>,
     pub proof: Option<Vec<u8>>,
+    /// `None`: the index is of an older release, which does not say it.
+    pub source_parent: Option<Permission>,
+    /// `None` also for a removal.
+    pub destination_parent: Option<Permission>,
 }

@@ -4,7 +4,7 @@
 //! every replica reaches the same state. Only the leader reads a clock.
 
 use mantle_types::{
-    Caller, DirectoryId, Epoch, Error, Lineage, Lsn, NamespaceId, PartitionId, RequestKey,
+    Caller, DirectoryId, Epoch, Error, Lineage, Lsn, NamespaceId, PartitionId, Permission, RequestKey,
     message::{DirectoryOp, DirectoryRecord},
 };
 use serde::{Deserialize, Serialize};
@@ -235,6 +235,10 @@ pub struct PreparedRename {
     pub destination_pid: PartitionId,
     /// The empty directory at the destination that the rename replaces, if any.
     pub replaced: Option<DirectoryId>,
+    /// With which the sticky bit is checked again, under the latches (P56).
+    pub source_parent: Permission,
+    /// The same of the destination's parent; `None` if it is the trash.
+    pub destination_parent: Option<Permission>,
 }
 
 /// The answer to the proposer of a command.

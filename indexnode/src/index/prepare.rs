@@ -5,7 +5,7 @@
 //! would form one together, the last to be prepared finds another one's lock, or its effect, on its path.
 
 use mantle_types::{
-    DirectoryId, Epoch, Error, ErrorCode, RequestKey, Result,
+    DirectoryId, Epoch, Error, ErrorCode, Permission, RequestKey, Result,
     limits::{CHECKED_DIRECTORIES_MAX, PATH_DEPTH_MAX},
     name::check_name,
     permission::Access,
@@ -92,7 +92,7 @@ impl Check<'_> {
         if let Some(occupant) = occupant.filter(|_| *rule > FIRST_RULE) {
             self.check_sticky(&into, &occupant)?;
         }
-        self.grant(&source, (destination_pid, destination_name.to_owned()), replaced)
+        self.grant(&source, (destination_pid, destination_name.to_owned()), Some(into.permission), replaced)
     }
 
     /// A removal is a rename into the trash, where no name conflicts and no cycle can form. The caller needs to be allowed to
@@ -116,7 +116,7 @@ impl Check<'_> {
         if source.resolution.crossed_lock || is_locked_below(self.table, self.locks, removed.id) {
             return Err(ErrorCode::Locked.into());
         }
-        self.grant(&source, (DirectoryId::TRASH.sole_partition(), removed.id.to_string()), None)
+        self.grant(&source, (DirectoryId::TRASH.sole_partition(), removed.id.to_string()), None, None)
     }
 
     /// Checks that the caller could empty each directory at or below the removed one. The proposer names them, because the index
@@ -158,6 +158,7 @@ impl Check<'_> {
         &self,
         source: &WalkedPath,
         destination: Place,
+        destination_parent: Option<Permission>,
         replaced: Option<DirectoryId>,
     ) -> Result<(PreparedRename, Lock)> {
         let Self { epoch, attempt, by: PrepareByRule { prepare, .. }, .. } = *self;
@@ -174,6 +175,8 @@ impl Check<'_> {
             source_version: moved.version,
             destination_pid: destination.0,
             replaced,
+            source_parent: from.permission,
+            destination_parent,
         };
         let lock = Lock {
             request,

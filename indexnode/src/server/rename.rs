@@ -142,5 +142,7 @@ fn response(prepared: &PreparedRename, proof: Vec<u8>) -> PrepareRenameResponse 
         destination_pid: prepared.destination_pid.0,
         victim_id: prepared.replaced.map_or(0, |id| id.0),
         proof,
+        source_parent: Some(prepared.source_parent.into()),
+        destination_parent: prepared.destination_parent.map(Into::into),
     }
 }

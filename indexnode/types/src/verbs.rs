@@ -182,6 +182,10 @@ verbs! {
         MODE Int;
         USER_METADATA Jsonb;
         EXPLICIT Boolean;
+    } then {
+        /// What it is a part of, if that takes more: `put`, of the key of a directory that is there, takes what making it
+        /// takes; `tags` takes r on the entry. NULL, or a NULL array: nothing.
+        PART_OF Text;
     }
 }
 
@@ -251,7 +255,11 @@ mod tests {
     fn what_may_be_missing_is_last() {
         for verb in VERBS {
             let last: Vec<&str> = verb.arguments[verb.lease.place()..].iter().map(|(name, _)| *name).collect();
-            let later: &[&str] = if verb.name == put_object::VERB.name { &["INLINE"] } else { &[] };
+            let later: &[&str] = match verb.name {
+                "put_object" => &["INLINE"],
+                "set_attributes" => &["PART_OF"],
+                _ => &[],
+            };
             assert_eq!(last, [&["LEASE", "CALLER", "PARENT"], later].concat(), "{}", verb.name);
         }
     }

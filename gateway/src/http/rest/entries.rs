@@ -109,6 +109,6 @@ fn attributes(body: AttributesBody) -> Result<Attributes> {
         }
     }
     let AttributesBody { owner, group, user_metadata, .. } = body;
-    let new = Attributes { owner, group, mode, user_metadata: user_metadata.map(Value::Object) };
+    let new = Attributes { owner, group, mode, user_metadata: user_metadata.map(Value::Object), part_of: None };
     if new == Attributes::default() { Err(invalid("nothing to change")) } else { Ok(new) }
 }

@@ -20,6 +20,7 @@ use crate::{
     app::Call,
     http::percent,
     ops::{copy_object::TAGGING, set_attributes::Attributes, stat::Naming},
+    store::PartOf,
 };
 
 /// Most tags, as in S3.
@@ -117,7 +118,9 @@ impl S3Operations {
     /// Replaces the tags of an entry; the rest of its metadata stays.
     async fn set_tags(&self, call: &Call, bucket: String, key: String, tags: Option<String>) -> Result<(), Refusal> {
         let change = Map::from_iter([(TAGGING.to_owned(), json!(tags))]);
-        let attributes = Attributes { user_metadata: Some(Value::Object(change)), ..Attributes::default() };
+        // The tags of a bucket are read by other requests only.
+        let part_of = (!key.is_empty()).then_some(PartOf::Tags);
+        let attributes = Attributes { user_metadata: Some(Value::Object(change)), part_of, ..Attributes::default() };
         let set = self.mutate(call, |gateway, call| async move {
             gateway.set_attributes(&call, &bucket, &key, &attributes).await
         });

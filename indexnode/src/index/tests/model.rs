@@ -162,6 +162,8 @@ impl Model {
             source_version: source.version,
             destination_pid: PartitionId(into.id.0),
             replaced: occupant.map(|o| o.id),
+            source_parent: from.permission,
+            destination_parent: Some(into.permission),
         };
         let places = [(source.pid.0, source_name.clone()), place];
         self.locks.push(ModelLock { request, attempt, source_id: prepared.source_id.0, places });
