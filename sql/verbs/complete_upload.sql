@@ -8,7 +8,8 @@
 -- made. `destination` may be another directory than the given one: that of an attempt which has not come to its end.
 CREATE FUNCTION mantle.seal_upload_delegated(
     p_upload bigint, p_ns bigint, p_parts int[], p_etags text[], p_list_hash bigint, p_destination bigint, p_etag text,
-    p_size bigint, p_checksum text, OUT code text, OUT state text, OUT attempt int, OUT destination bigint)
+    p_size bigint, p_checksum text, p_caller text DEFAULT NULL, OUT code text, OUT state text, OUT attempt int,
+    OUT destination bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} AS $$
 #variable_conflict use_column
 DECLARE
@@ -18,6 +19,10 @@ DECLARE
 BEGIN
     PERFORM mantle.raise_fault(mantle.latch_entries('{}', '{}', ARRAY[p_upload]));
     SELECT * INTO u FROM mantle.uploads o WHERE o.id = p_upload AND o.ns = p_ns;
+    code := mantle.upload_fault(p_caller, u.principal, (SELECT n.owner FROM mantle.namespaces n WHERE n.ns = p_ns));
+    IF code IS NOT NULL THEN
+        RETURN;
+    END IF;
     IF u.state = 'open' THEN
         SELECT count(*) INTO v_found
           FROM mantle.extents e JOIN unnest(p_parts, p_etags) AS l(part, etag) ON l.part = e.part AND l.etag = e.etag

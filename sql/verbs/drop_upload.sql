@@ -1,18 +1,21 @@
 --- gateway: Ends an open upload without an object; answers the locators of its bytes, which nothing names any more
-CREATE FUNCTION mantle.abort_upload_delegated(p_upload bigint, OUT code text, OUT old_locators text[])
+CREATE FUNCTION mantle.abort_upload_delegated(
+    p_upload bigint, p_caller text DEFAULT NULL, OUT code text, OUT old_locators text[])
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} AS $$
 DECLARE
-    v_state text;
+    u mantle.uploads;
     v_left text[];
 BEGIN
     PERFORM mantle.raise_fault(mantle.latch_entries('{}', '{}', ARRAY[p_upload]));
-    SELECT u.state INTO v_state FROM mantle.uploads u WHERE u.id = p_upload;
-    code := CASE v_state WHEN 'open' THEN NULL WHEN 'sealed' THEN '{upload_busy}' ELSE '{no_such_upload}' END;
+    SELECT * INTO u FROM mantle.uploads o WHERE o.id = p_upload;
+    code := coalesce(
+        mantle.upload_fault(p_caller, u.principal, (SELECT n.owner FROM mantle.namespaces n WHERE n.ns = u.ns)),
+        CASE u.state WHEN 'open' THEN NULL WHEN 'sealed' THEN '{upload_busy}' ELSE '{no_such_upload}' END);
     IF code IS NULL THEN
         v_left := ARRAY(SELECT e.locator FROM mantle.extents e WHERE e.upload = p_upload AND NOT e.copied);
         old_locators := mantle.freed_or_left(v_left, '{}');
         DELETE FROM mantle.extents e WHERE e.upload = p_upload;
-        DELETE FROM mantle.uploads u WHERE u.id = p_upload;
+        DELETE FROM mantle.uploads o WHERE o.id = p_upload;
     END IF;
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_upload]));
 END $$;

@@ -1,11 +1,14 @@
 --- gateway: Records a part of an upload, whose bytes are stored; answers the locators of bytes that it replaces
--- Parts of one number come one after the other, and none comes while the upload is sealed or later (P53).
+-- Parts of one number come one after the other, and none comes while the upload is sealed or later (P53). p_caller may use
+-- the upload, or {access_denied}.
 CREATE FUNCTION mantle.put_part_delegated(
     p_upload bigint, p_ns bigint, p_part int, p_etag text, p_checksum text, p_locator text[], p_start bigint[],
-    p_length bigint[], p_copied boolean, p_lease text, OUT code text, OUT old_locators text[])
+    p_length bigint[], p_copied boolean, p_lease text, p_caller text DEFAULT NULL, OUT code text,
+    OUT old_locators text[])
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} AS $$
 DECLARE
     v_state text;
+    v_principal int;
     v_left text[];
     v_now timestamptz := clock_timestamp();
 BEGIN
@@ -14,9 +17,10 @@ BEGIN
     IF NOT p_copied THEN
         PERFORM mantle.raise_fault(mantle.latch_segments(p_locator));
     END IF;
-    SELECT u.state INTO v_state FROM mantle.uploads u WHERE u.id = p_upload AND u.ns = p_ns;
+    SELECT u.state, u.principal INTO v_state, v_principal FROM mantle.uploads u WHERE u.id = p_upload AND u.ns = p_ns;
     code := coalesce(
         mantle.namespace_fault(p_ns), mantle.lease_fault(p_ns, p_lease),
+        mantle.upload_fault(p_caller, v_principal, (SELECT n.owner FROM mantle.namespaces n WHERE n.ns = p_ns)),
         CASE WHEN (p_part BETWEEN 1 AND 10000 AND p_etag IS NOT NULL AND p_copied IS NOT NULL
                    AND cardinality(p_locator) > 0 AND cardinality(p_start) = cardinality(p_locator)
                    AND cardinality(p_length) = cardinality(p_locator)) IS NOT TRUE THEN '{invalid_argument}'
@@ -40,11 +44,11 @@ END $$;
 
 --- gateway: Records a part of an upload that uses the bytes of an object; {source_changed} if that is not the one that was
 --- read
--- The source stays latched until the commit, and is marked as shared, so no sweeper misses both (P52).
+-- p_caller may find the source in its directory, and read it. The source stays latched until the commit, and is marked as shared, so no sweeper misses both (P52).
 CREATE FUNCTION mantle.copy_part(
     p_src_pid bigint, p_src_name text, p_src_id bigint, p_src_version bigint, p_upload bigint, p_ns bigint, p_part int,
-    p_etag text, p_checksum text, p_locator text[], p_start bigint[], p_length bigint[], p_lease text, OUT code text,
-    OUT old_locators text[])
+    p_etag text, p_checksum text, p_locator text[], p_start bigint[], p_length bigint[], p_lease text, p_caller text DEFAULT NULL,
+    p_src_parent text DEFAULT NULL, OUT code text, OUT old_locators text[])
 LANGUAGE plpgsql VOLATILE {as_change} AS $$
 DECLARE
     s mantle.place_state;
@@ -55,12 +59,19 @@ DECLARE
 BEGIN
     PERFORM mantle.latch_across_nodes(ARRAY[p_src_pid, p_upload], ARRAY[p_src_name, v_part], '{}', NULL);
     SELECT * INTO s FROM mantle.read_place_delegated(p_src_pid, p_src_name, NULL, NULL);
+    IF p_caller IS NOT NULL THEN
+        code := mantle.reading_fault(0, p_caller, coalesce(s.permission, p_src_parent), (s.entry).owner, (s.entry).grp,
+                                     (s.entry).mode);
+        IF code IS NOT NULL THEN
+            RETURN;
+        END IF;
+    END IF;
     IF ((s.entry).id, (s.entry).version) IS DISTINCT FROM (p_src_id, p_src_version) THEN
         code := '{source_changed}';
         RETURN;
     END IF;
     SELECT p.code, p.old_locators INTO code, old_locators FROM mantle.put_part_delegated(
-        p_upload, p_ns, p_part, p_etag, p_checksum, p_locator, p_start, p_length, v_copied, p_lease) AS p;
+        p_upload, p_ns, p_part, p_etag, p_checksum, p_locator, p_start, p_length, v_copied, p_lease, p_caller) AS p;
     IF code IS NULL AND (s.entry).shared IS NOT TRUE THEN
         PERFORM FROM mantle.share_object_delegated(p_src_pid, p_src_name);
     END IF;

@@ -201,6 +201,59 @@ def test_a_source_that_may_not_be_searched_is_not_told_from_none(shared):
         assert shared.connection.execute(query, given | {"parent": CLOSED}).fetchone() == (DENIED,), name
 
 
+PUT_PART = (
+    "SELECT code FROM mantle.put_part_delegated(%(upload)s, %(ns)s, 1, 'e', 'c', ARRAY['file:1'], '{0}', '{1}', false,"
+    " NULL, p_caller => %(caller)s)"
+)
+SEAL = (
+    "SELECT code FROM mantle.seal_upload_delegated(%(upload)s, %(ns)s, '{1}', '{e}', 1, %(ns)s, 'e-1', 1, 'c',"
+    " p_caller => %(caller)s)"
+)
+ABORT = "SELECT code FROM mantle.abort_upload_delegated(%(upload)s, p_caller => %(caller)s)"
+
+
+def new_upload(shared, principal: int) -> int:
+    id = shared.new_id()
+    query = "SELECT mantle.create_upload_delegated(%s, %s, 'k', %s, 7, NULL, NULL, NULL, 'FULL_OBJECT')"
+    assert shared.connection.execute(query, (id, shared.ns, principal)).fetchone() == (None,)
+    return id
+
+
+@pytest.mark.parametrize("call", [PUT_PART, SEAL, ABORT], ids=["part", "seal", "abort"])
+def test_uploads_are_for_their_owners(shared, call):
+    """8 began it, and the namespace is 7's until it is given to 9."""
+
+    def code(caller: str | None) -> str | None:
+        with shared.connection.transaction(force_rollback=True):
+            given = {"upload": new_upload(shared, 8), "ns": shared.ns}
+            if call == SEAL:
+                assert shared.connection.execute(PUT_PART, given | {"caller": "8"}).fetchone() == (None,)
+            return shared.connection.execute(call, given | {"caller": caller}).fetchone()[0]
+
+    assert [code(caller) for caller in ("8", "7,1", "0", None)] == [None] * 4
+    assert [code(caller) for caller in (OTHER, "20,8,7")] == [DENIED] * 2
+    (name,) = shared.connection.execute("SELECT name FROM mantle.namespaces WHERE ns = %s", (shared.ns,)).fetchone()
+    shared.done(Op("set_attributes", 0, f"{name}/", shared.ns, mode=None, new_owner=9))
+    assert (code(OTHER), code("7")) == (None, DENIED)
+
+
+def test_the_source_of_a_copied_part_is_checked_under_the_latch(shared):
+    upload = new_upload(shared, 9)
+    query = (
+        "SELECT c.code FROM mantle.meta m, mantle.copy_part(%(pid)s, 'o', m.id, m.version, %(upload)s, %(ns)s, 1, 'e',"
+        " 'c', ARRAY[m.locator], '{0}', '{1}', NULL, %(caller)s, %(parent)s) AS c"
+        " WHERE m.pid = %(pid)s AND m.name = 'o' AND m.ts = 0"
+    )
+    given = {"pid": shared.id, "upload": upload, "ns": shared.ns, "caller": OTHER}
+    code = lambda parent: shared.connection.execute(query, given | {"parent": parent}).fetchone()[0]
+    assert (code(OPEN), code(CLOSED), code(None)) == (None, DENIED, DENIED)
+    shared.done(Op("set_attributes", shared.id, "o", shared.object, mode=0o622))
+    assert code(OPEN) == DENIED
+    shared.done(Op("set_attributes", shared.id, "o", shared.object, mode=0o644))
+    assert shared.chmod(0o776).code is None
+    assert code(OPEN) == DENIED, "the lookup was before the chmod"
+
+
 @pytest.mark.parametrize("verb", CHANGES)
 def test_a_chmod_waits_for_changes_that_were_allowed(target, shared, later, verb):
     with target.connect() as changing, target.connect() as closing, target.connect() as observer:

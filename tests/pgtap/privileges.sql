@@ -77,7 +77,7 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      revoke_namespace rmdir_delegated rmdir_fallback root_fault rows_estimate run_maintenance segment_fault
      server_certificates server_problems_beyond service_roles set_attributes_delegated set_attributes_one shard_problems
      share_object_delegated slot_problems stat_fallback trash_targets try_latch_delegated try_latch_exclusive
-     try_latch_name try_latch_shared volumes_fault walk_down walk_tree worker_signs write_tombstone
+     try_latch_name try_latch_shared upload_fault volumes_fault walk_down walk_tree worker_signs write_tombstone
      write_tombstone_delegated');
 SELECT set_eq($$
     SELECT DISTINCT p.proname::text, coalesce((

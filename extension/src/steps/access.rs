@@ -150,6 +150,16 @@ fn reading_fault(
     refused_unless(allowed())
 }
 
+/// MT030 unless the caller may use an upload: it began it, owns the namespace, or is uid 0. Without a caller it is the gateway
+/// itself, which ends uploads that nobody ends; without a principal there is no upload.
+#[pg_extern(immutable)]
+fn upload_fault(caller: Option<&str>, principal: Option<i32>, namespace_owner: Option<i32>) -> Fault {
+    let (caller, principal) = (caller?, principal?);
+    let may_use =
+        |caller: Caller| caller.uid == 0 || [Some(principal), namespace_owner].contains(&Some(caller.uid as i32));
+    refused_unless(caller_of(principal, Some(caller)).map(may_use))
+}
+
 /// MT030 unless the caller finds a namespace's root of this owner, group and mode. There is no directory above that it could
 /// search, so it searches the root itself, or owns it.
 #[pg_extern(immutable)]

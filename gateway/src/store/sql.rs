@@ -182,17 +182,19 @@ statements! {
     CREATE_UPLOAD "create_upload" change
         "SELECT mantle.create_upload_delegated($1, $2, $3, $4, $5, $6, $7, $8, $9) AS code";
     PUT_PART "put_part" once
-        "SELECT code, old_locators FROM mantle.put_part_delegated($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+        "SELECT code, old_locators FROM mantle.put_part_delegated($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
     COPY_PART "copy_part" change
-        "SELECT code, old_locators FROM mantle.copy_part($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+        "SELECT code, old_locators \
+         FROM mantle.copy_part($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
     CREATE_MANIFEST "create_manifest" once
         "SELECT mantle.create_manifest_delegated($1, $2, $3, $4, $5, $6, $7, $8) AS code";
     SEAL_UPLOAD "seal_upload" change
-        "SELECT code, state, attempt, destination FROM mantle.seal_upload_delegated($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+        "SELECT code, state, attempt, destination \
+         FROM mantle.seal_upload_delegated($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
     FENCE_REQUEST "fence_request" change "SELECT mantle.fence_request_delegated($1, $2, $3, $4) AS was_carried_out";
     UNSEAL_UPLOAD "unseal_upload" change "SELECT NULL FROM mantle.unseal_upload_delegated($1, $2)";
     FINISH_UPLOAD "finish_upload" change "SELECT mantle.finish_upload_delegated($1, $2) AS old_locators";
-    ABORT_UPLOAD "abort_upload" change "SELECT code, old_locators FROM mantle.abort_upload_delegated($1)";
+    ABORT_UPLOAD "abort_upload" change "SELECT code, old_locators FROM mantle.abort_upload_delegated($1, $2)";
     DROP_MANIFEST "drop_manifest" change "SELECT mantle.drop_manifest_delegated($1, $2) AS old_locators";
     UPLOAD "upload" read
         "SELECT id, key, principal, grp, content_type, user_metadata, checksum_algorithm, checksum_type, state, attempt, list_hash, \

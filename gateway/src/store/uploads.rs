@@ -2,7 +2,7 @@
 //! id, except those that look for uploads.
 
 use chrono::{DateTime, Utc};
-use mantle_types::{EntryId, NamespaceId, PartitionId, Result, request::derive_request_id};
+use mantle_types::{Caller, EntryId, NamespaceId, PartitionId, Result, request::derive_request_id};
 use serde_json::Value;
 use tokio_postgres::{Row, types::Type};
 use uuid::Uuid;
@@ -210,7 +210,7 @@ pub struct Sealed {
 /// The object whose bytes a part uses, as it was read.
 #[derive(Clone, Copy, Debug)]
 pub struct SourceOfPart<'a> {
-    pub pid: PartitionId,
+    pub directory: LeasedPartition,
     pub entry: &'a rows::Entry,
 }
 
@@ -259,6 +259,7 @@ impl Store {
     /// those of that object.
     pub async fn put_part(
         &self,
+        caller: &Caller,
         ns: NamespaceId,
         upload: LeasedPartition,
         part: &NewPart,
@@ -268,6 +269,7 @@ impl Store {
         let starts: Vec<i64> = part.extents.iter().map(|extent| extent.start as i64).collect();
         let lengths: Vec<i64> = part.extents.iter().map(|extent| extent.length as i64).collect();
         let (id, ns, lease) = (upload.pid.as_i64(), ns.as_i64(), upload.lease.to_string());
+        let caller = caller.to_string();
         let of_part: [super::Param<'_>; 8] = [
             (&id, Type::INT8),
             (&ns, Type::INT8),
@@ -279,18 +281,20 @@ impl Store {
             (&lengths, Type::INT8_ARRAY),
         ];
         let Some(source) = source else {
-            let params = [&of_part[..], &[(&false, Type::BOOL), (&lease, Type::TEXT)]].concat();
+            let params = [&of_part[..], &[(&false, Type::BOOL), (&lease, Type::TEXT), (&caller, Type::TEXT)]].concat();
             // Not sent again: it could name bytes that were replaced and freed since the first time.
             let rows = self.query_at(upload.pid, &sql::PUT_PART, &params).await?;
             return accepted(&one(&sql::PUT_PART, rows)?);
         };
         let entry = source.entry;
-        let (pid, source_id) = (source.pid.as_i64(), entry.id.as_i64());
+        let (pid, source_id) = (source.directory.pid.as_i64(), entry.id.as_i64());
+        let parent = source.directory.permission.map(|permission| permission.to_string());
         let of_source: [super::Param<'_>; 4] =
             [(&pid, Type::INT8), (&entry.name, Type::TEXT), (&source_id, Type::INT8), (&entry.version, Type::INT8)];
-        let params = [&of_source[..], &of_part[..], &[(&lease, Type::TEXT)]].concat();
+        let by: [super::Param<'_>; 3] = [(&lease, Type::TEXT), (&caller, Type::TEXT), (&parent, Type::TEXT)];
+        let params = [&of_source[..], &of_part[..], &by[..]].concat();
         let replaced = accepted(&self.query_one_at(upload.pid, &sql::COPY_PART, &params).await?)?;
-        if self.nodes.are_apart(source.pid, upload.pid) {
+        if self.nodes.are_apart(source.directory.pid, upload.pid) {
             wait_for_prepared(&self.nodes).await?;
         }
         Ok(replaced)
@@ -351,9 +355,9 @@ impl Store {
     }
 
     /// Chooses the parts of an upload. The attempt that is answered may be an earlier one, to another directory.
-    pub async fn seal_upload(&self, attempt: Attempt, sealing: &Sealing<'_>) -> Result<Sealed> {
+    pub async fn seal_upload(&self, caller: &Caller, attempt: Attempt, sealing: &Sealing<'_>) -> Result<Sealed> {
         let Attempt { upload, ns, .. } = attempt;
-        let params: [super::Param<'_>; 9] = [
+        let params: [super::Param<'_>; 10] = [
             (&upload.0, Type::INT8),
             (&ns.as_i64(), Type::INT8),
             (&sealing.parts, Type::INT4_ARRAY),
@@ -363,6 +367,7 @@ impl Store {
             (&sealing.etag, Type::TEXT),
             (&(sealing.size as i64), Type::INT8),
             (&sealing.checksum, Type::TEXT),
+            (&caller.to_string(), Type::TEXT),
         ];
         let row = self.query_one_at(upload.partition(), &sql::SEAL_UPLOAD, &params).await?;
         if let Some(code) = rows::code(&row)? {
@@ -398,9 +403,10 @@ impl Store {
         locators(&self.query_one_at(attempt.upload.partition(), &sql::FINISH_UPLOAD, &params).await?)
     }
 
-    /// Ends an open upload; answers the locators of its bytes.
-    pub async fn abort_upload(&self, upload: UploadId) -> Result<Vec<String>> {
-        let params = [(&upload.0 as _, Type::INT8)];
+    /// Ends an open upload; answers the locators of its bytes. Without a caller: because it is over.
+    pub async fn abort_upload(&self, caller: Option<&Caller>, upload: UploadId) -> Result<Vec<String>> {
+        let caller = caller.map(Caller::to_string);
+        let params = [(&upload.0 as _, Type::INT8), (&caller as _, Type::TEXT)];
         accepted(&self.query_one_at(upload.partition(), &sql::ABORT_UPLOAD, &params).await?)
     }
 

@@ -1,7 +1,7 @@
 //! CompleteMultipartUpload (P53): seal the upload, put the object, finish the upload. Each step may be repeated, and after
 //! a crash between two steps any gateway can find out how far the attempt came.
 
-use mantle_types::{Error, ErrorCode, PartitionId, Permission, Result, name::Path};
+use mantle_types::{Caller, Error, ErrorCode, PartitionId, Permission, Result, name::Path};
 
 use super::{
     super::{parents::Parent, restarts::Restarts},
@@ -252,7 +252,7 @@ impl Gateway {
             size: object.size,
             checksum: &object.checksum.value,
         };
-        match self.store.seal_upload(upload.attempt, &sealing).await {
+        match self.store.seal_upload(&making.call.caller, upload.attempt, &sealing).await {
             // If that takes long, the gateway that does it may have died.
             Err(e) if e.code() == ErrorCode::UploadBusy => {
                 restarts.again().await?;
@@ -366,12 +366,12 @@ impl Gateway {
         Ok(Settled::Open)
     }
 
-    /// Ends an upload without an object. An error if it has become one.
-    pub(super) async fn end_upload(&self, attempt: Attempt, state: UploadState) -> Result<()> {
+    /// Ends an upload without an object. An error if it has become one. Without a caller: because it is over.
+    pub(super) async fn end_upload(&self, caller: Option<&Caller>, attempt: Attempt, state: UploadState) -> Result<()> {
         if state == UploadState::Sealed && self.settle(attempt).await? == Settled::Done {
             return Err(no_such_upload());
         }
-        let locators = self.store.abort_upload(attempt.upload).await?;
+        let locators = self.store.abort_upload(caller, attempt.upload).await?;
         self.delete_all(locators).await;
         Ok(())
     }

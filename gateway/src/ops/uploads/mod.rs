@@ -141,7 +141,7 @@ impl Gateway {
     /// Ends an upload without an object.
     pub async fn abort_upload(&self, call: &Call, namespace: &str, key: &str, name: &str) -> Result<()> {
         let upload = self.unfinished_upload(call, namespace, key, name).await?;
-        self.end_upload(upload.attempt, upload.state).await
+        self.end_upload(Some(&call.caller), upload.attempt, upload.state).await
     }
 
     async fn delete_all(&self, locators: Vec<String>) {

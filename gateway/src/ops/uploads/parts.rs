@@ -40,10 +40,17 @@ impl Gateway {
     }
 
     /// Makes stored bytes a part. If cancelled, it may leave bytes to the sweeper.
-    pub async fn put_part(&self, namespace: &str, upload: &Upload, number: i32, mut stored: Stored) -> Result<()> {
+    pub async fn put_part(
+        &self,
+        call: &Call,
+        namespace: &str,
+        upload: &Upload,
+        number: i32,
+        mut stored: Stored,
+    ) -> Result<()> {
         let mut renewals = 0;
         loop {
-            match self.record_part(namespace, upload, number, &mut stored).await {
+            match self.record_part(call, namespace, upload, number, &mut stored).await {
                 Ok(replaced) => {
                     self.data.named(stored);
                     self.delete_all(replaced).await;
@@ -65,6 +72,7 @@ impl Gateway {
 
     async fn record_part(
         &self,
+        call: &Call,
         namespace: &str,
         upload: &Upload,
         number: i32,
@@ -78,7 +86,7 @@ impl Gateway {
         };
         let partition = self.before_swept(stored, self.leased(namespace, upload).await?, None)?;
         stored.sent();
-        self.store.put_part(upload.attempt.ns, partition, &part, None).await
+        self.store.put_part(&call.caller, upload.attempt.ns, partition, &part, None).await
     }
 
     /// The partition of an upload, with a lease from now on.
@@ -104,7 +112,7 @@ impl Gateway {
             accept(entry)?;
             let range = self.range_of_part(entry, source.range.clone())?;
             if entry.locator.as_deref().is_some_and(is_inline) {
-                match self.store_copied_part(namespace, upload, number, &found, range).await? {
+                match self.store_copied_part(call, namespace, upload, number, &found, range).await? {
                     Some(part) => return Ok(part),
                     None => restarts.again().await?,
                 }
@@ -118,8 +126,8 @@ impl Gateway {
             let (Checksums { md5, checksum }, extents) = read;
             let part = NewPart { number, etag: md5.clone(), checksum: checksum.value.clone(), extents };
             let partition = self.leased(namespace, upload).await?;
-            let of = SourceOfPart { pid: found.partition.pid, entry };
-            match self.store.put_part(upload.attempt.ns, partition, &part, Some(of)).await {
+            let of = SourceOfPart { directory: found.partition, entry };
+            match self.store.put_part(&call.caller, upload.attempt.ns, partition, &part, Some(of)).await {
                 Ok(replaced) => {
                     self.delete_all(replaced).await;
                     let size = range.end - range.start;
@@ -135,6 +143,7 @@ impl Gateway {
     /// Makes a part of bytes that are inside PostgreSQL: it gets bytes of its own, in the store. `None` when the source has changed.
     async fn store_copied_part(
         &self,
+        call: &Call,
         namespace: &str,
         upload: &Upload,
         number: i32,
@@ -158,7 +167,7 @@ impl Gateway {
             }
         })?;
         let Checksums { md5, checksum } = stored.checksums.clone();
-        self.put_part(namespace, upload, number, stored).await?;
+        self.put_part(call, namespace, upload, number, stored).await?;
         Ok(Some(Part { number, size, etag: md5, checksum: checksum.value, created: chrono::Utc::now() }))
     }
 

@@ -40,7 +40,7 @@ async fn end_if_due(gateway: &Gateway, upload: &SweptUpload) -> Result<bool> {
     let is_stuck =
         upload.state == UploadState::Sealed && upload.changed < now - Duration::from_millis(limits.orphan_grace_ms);
     if is_over {
-        return match gateway.end_upload(upload.attempt, upload.state).await {
+        return match gateway.end_upload(None, upload.attempt, upload.state).await {
             Ok(()) => Ok(true),
             // It has become an object, or is becoming one.
             Err(e) if matches!(e.code(), ErrorCode::NoSuchUpload | ErrorCode::UploadBusy) => Ok(false),

@@ -110,7 +110,10 @@ impl S3Operations {
         let stored = stored.map_err(|e| upload_error(e, framing))?;
         let Checksums { md5, checksum } = stored.checksums.clone();
         let bucket = input.bucket;
-        self.mutate(call, |gateway, _| async move { gateway.put_part(&bucket, &upload, number, stored).await }).await?;
+        let put = self.mutate(call, |gateway, call| async move {
+            gateway.put_part(&call, &bucket, &upload, number, stored).await
+        });
+        put.await?;
         let output = UploadPartOutput { e_tag: Some(ETag::Strong(md5)), ..UploadPartOutput::default() };
         Ok(S3Response::with_headers(output, checksums::header_of_part(&checksum)))
     }
