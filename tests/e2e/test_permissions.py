@@ -3,13 +3,19 @@
 Alice (1001) and Bob (1002) are in group 50, Carol (1003) is not.
 """
 
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
 import psycopg
 import pytest
 
 from stack import secret
+from stack.poll import wait_until
 
 from .clients import connect_as
 from .principals import chmod, entry, refused
+
+BOUND_S = 30.0
 
 
 @pytest.fixture
@@ -165,6 +171,83 @@ def test_the_sticky_bit(open_bucket, s3, alice, bob, carol):
     assert carol.call("DELETE", f"/v1/ns/{open_bucket}/dirs/shared/d/").status == 204
     for bad in ("2777", "4777", "7777", "01777777", "0o777"):
         assert alice.call("PATCH", f"/v1/ns/{open_bucket}/entries/shared/", {"mode": bad}).status == 400, bad
+
+
+def test_the_sticky_bit_keeps_a_closed_directory_in_its_place(open_bucket, alice, bob, carol):
+    """Bob renames Carol's 0700 directory in its parent. In a 0777 directory he may, as in POSIX."""
+    assert carol.call("PUT", f"/v1/ns/{open_bucket}/dirs/shared/c2/").status == 201
+    chmod(carol, open_bucket, "shared/c2/", "0700")
+    rename = lambda source, destination: (
+        bob.call("POST", f"/v1/ns/{open_bucket}/rename", {"src": source, "dst": destination}).status
+    )
+    chmod(alice, open_bucket, "shared/", "1777")
+    assert rename("shared/c2/", "shared/stolen/") == 403
+    assert entry(carol, open_bucket, "shared/c2/")["owner"] == 1003
+    chmod(alice, open_bucket, "shared/", "0777")
+    assert rename("shared/c2/", "shared/stolen/") == 200
+
+
+@pytest.mark.parametrize("of", ["key", "tags"])
+def test_a_request_that_has_passed_the_gateway_waits_for_a_chmod(open_bucket, superuser, s3, alice, of):
+    """The gateway has found a permission that is being taken away. The verb checks it again."""
+    assert alice.call("PUT", f"/v1/ns/{open_bucket}/dirs/shared/d/").status == 201
+    s3("alice").put_object(Bucket=open_bucket, Key="shared/o", Body=b"1")
+    for path in ("shared/d/", "shared/o"):
+        chmod(alice, open_bucket, path, "0777")
+    object_, tags = {"Bucket": open_bucket, "Key": "shared/o"}, {"TagSet": [{"Key": "a", "Value": "b"}]}
+    marker = {"Bucket": open_bucket, "Key": "shared/d/"}
+    etag = s3("alice").head_object(**marker)["ETag"]
+    # What is closed, and the call that needs it.
+    closed, mode, call = {
+        "key": (
+            "shared/", 0o775, lambda: refused(
+                # Other metadata each time: a put that changes nothing needs less.
+                s3("bob").put_object, **marker, Metadata={"a": uuid.uuid4().hex}, IfMatch=etag
+            ),
+        ),
+        "tags": ("shared/o", 0o333, lambda: refused(s3("bob").put_object_tagging, **object_, Tagging=tags)),
+    }[of]  # fmt: skip
+    assert call() is None
+    (ns,) = superuser.execute("SELECT ns FROM mantle.namespace(%s)", (open_bucket,)).fetchone()
+    found = "SELECT m.pid, m.name, m.id FROM mantle.meta m WHERE m.ns = %s AND m.name = %s AND m.ts = 0"
+    pid, name, id = superuser.execute(found, (ns, closed.removeprefix("shared/") or closed)).fetchone()
+    change = (
+        "SELECT code FROM mantle.set_attributes('{0}', ARRAY[%s::bigint], ARRAY[%s::bigint], ARRAY[%s::text],"
+        " ARRAY[%s::bigint], '{NULL}', '{NULL}', ARRAY[%s::int], '{NULL}', '{NULL}', ARRAY[gen_random_uuid()], '{0}')"
+    )
+    waits = "SELECT EXISTS (SELECT FROM mantle.latches WHERE NOT granted)"
+    with ThreadPoolExecutor() as beside:
+        with superuser.transaction():
+            assert superuser.execute(change, (ns, pid, name, id, mode)).fetchone() == (None,)
+            answer = beside.submit(call)
+            wait_until(lambda: answer.done() or superuser.execute(waits).fetchone()[0], "the request", BOUND_S)
+            assert not answer.done(), "it did not wait"
+        assert answer.result(BOUND_S) == "AccessDenied"
+
+
+@pytest.mark.parametrize("mode", ["0704", "0714", "0701"])
+def test_a_root_that_one_may_not_search_and_read_shows_no_totals(private, alice, carol, mode):
+    """So mantle.check_cluster() may leave out a root that others can read and not search."""
+    chmod(alice, private, "", mode)
+    for call in ("usage/", "usage/?depth=0", "list/"):
+        assert carol.call("GET", f"/v1/ns/{private}/{call}").status == 403, call
+        assert alice.call("GET", f"/v1/ns/{private}/{call}").status == 200, call
+
+
+def test_what_no_directory_decides(private, s3, alice, bob, shared):
+    """Anybody makes namespaces, and lists its own. An operation is shown to whoever began it, and to uid 0. Only uid 0
+    moves the bytes of all.
+    """
+    assert alice.call("PUT", f"/v1/ns/{private}/dirs/t/").status == 201
+    operation = alice.call("DELETE", f"/v1/ns/{private}/dirs/t/?recursive=true").body["id"]
+    root = shared.rest("root")
+    shown = [client.call("GET", f"/v1/operations/{operation}").status for client in (alice, root, bob)]
+    assert shown == [200, 200, 404]
+    assert (bob.call("GET", "/v1/migration").status, root.call("GET", "/v1/migration").status) == (403, 200)
+    assert bob.call("POST", "/v1/migration").status == 403
+    s3("bob").create_bucket(Bucket=f"{private}-bobs")
+    listed = [found["name"] for found in bob.call("GET", "/v1/ns").body["namespaces"]]
+    assert private not in listed and f"{private}-bobs" in listed
 
 
 def remove_all(client, ns: str, path: str):

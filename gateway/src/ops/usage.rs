@@ -3,7 +3,7 @@
 use mantle_types::{Caller, Error, ErrorCode, Result, limits::PATH_DEPTH_MAX, name::Path, permission::Access};
 use serde::Serialize;
 
-use super::locate::Purpose;
+use super::{locate::Purpose, stat::check_root};
 use crate::{
     app::{Call, Gateway},
     store::SubtreeTotals,
@@ -48,6 +48,9 @@ impl Gateway {
             return Err(Error::new(ErrorCode::InvalidArgument, format!("depth is at most {PATH_DEPTH_MAX}")));
         }
         let directory = self.locate(&call.caller, namespace, path.components(), Purpose::Lookup).await?;
+        if path.is_root() {
+            check_root(&directory, &call.caller)?;
+        }
         directory.check(&call.caller, Access::Read)?;
         let levels = match depth {
             Depth::Own => {

@@ -195,7 +195,6 @@ impl S3Operations {
         call: &Call,
         input: DeleteBucketTaggingInput,
     ) -> Answer<DeleteBucketTaggingOutput> {
-        self.gateway.head_namespace(call, &input.bucket).await?;
         self.set_tags(call, input.bucket, String::new(), None).await?;
         Ok(S3Response::new(DeleteBucketTaggingOutput::default()))
     }

@@ -2,7 +2,7 @@
 //! listings of objects. Its owner and uid 0 see all, others their own.
 
 use chrono::{DateTime, Utc};
-use mantle_types::{Error, ErrorCode, Result, permission::Access};
+use mantle_types::{Error, ErrorCode, Result};
 
 use super::{super::locate::Purpose, name_of, upload_id};
 use crate::{
@@ -48,7 +48,7 @@ const NO_MORE: i64 = i64::MAX;
 impl Gateway {
     pub async fn list_uploads(&self, call: &Call, namespace: &str, query: &UploadsQuery) -> Result<UploadsPage> {
         let root = self.locate(&call.caller, namespace, &[], Purpose::Lookup).await?;
-        root.check(&call.caller, Access::Read)?;
+        root.check_list(&call.caller)?;
         let principal = (!self.sees_all_uploads(call, namespace).await?).then_some(call.caller.uid);
         let mut page = UploadsPage::default();
         let mut after = start(query)?;
