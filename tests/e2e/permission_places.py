@@ -39,6 +39,8 @@ class Place:
     entry_id: int = 0
     own_id: int = 0
     upload: str = ""
+    # Whether an open directory is between `above` and `d`.
+    is_deep: bool = False
 
     @property
     def above(self) -> str:
@@ -46,7 +48,7 @@ class Place:
 
     @property
     def directory(self) -> str:
-        return f"{self.above}d/"
+        return f"{self.above}m/d/" if self.is_deep else f"{self.above}d/"
 
     @property
     def entry_name(self) -> str:
@@ -85,7 +87,8 @@ class World:
         self.root = gateway.rest("root")
         assert self.root.call("PUT", f"/v1/ns/{self.bucket}?mode=0777&umask=000").status == 201
         (self.ns,) = superuser.execute("SELECT ns FROM mantle.namespace(%s)", (self.bucket,)).fetchone()
-        self.free = self.mkdirs([(self.ns, "free/", OPEN)])[0]
+        # And a directory whose key may be copied.
+        self.free, _ = self.mkdirs([(self.ns, "free/", OPEN), (self.ns, "marker/", OPEN)])
         wire = self.wire("root")
         assert wire.call("PUT", f"/{self.bucket}/bytes", BYTES).status == 200
         found = superuser.execute("SELECT locator, etag FROM mantle.meta WHERE pid = %s AND name = 'bytes'", (self.ns,))
@@ -151,16 +154,27 @@ class World:
             assert {code for (code,) in self.superuser.execute(query, given)} == {None}
         return made
 
-    def places(self, rule: Rule, cells: list[Cell], *, explicit: bool = True, uploads: str = "") -> list[Place]:
+    def places(
+        self,
+        rule: Rule,
+        cells: list[Cell],
+        *,
+        explicit: bool = True,
+        uploads: str = "",
+        metadata: str | None = None,
+        is_deep: bool = False,
+    ) -> list[Place]:
         """Makes these cells. The index has them when this returns.
 
         `explicit`: whether an entry that is a directory is. `uploads`: the key of an upload that each cell has,
-        `key` or `new`.
+        `key` or `new`. `metadata`: of a namespace's root. `is_deep`: the directory on the way is not the one above.
         """
         if rule.is_namespace:
-            return self.namespaces(rule, cells)
-        places = [Place(rule, cell, next(self.numbers), self.bucket) for cell in cells]
+            return self.namespaces(rule, cells, metadata)
+        places = [Place(rule, cell, next(self.numbers), self.bucket, is_deep=is_deep) for cell in cells]
         above = self.mkdirs([(self.ns, place.above, place.cell.above) for place in places])
+        if is_deep:
+            above = self.mkdirs([(id, "m/", OPEN) for id in above])
         below = self.mkdirs([(id, "d/", place.cell.directory) for id, place in zip(above, places, strict=True)])
         entries = [(id, place.entry_name, place.cell.entry) for id, place in zip(below, places, strict=True)]
         if rule.is_directory:
@@ -211,7 +225,7 @@ class World:
         for place, id in zip(places, ids, strict=True):
             place.upload = f"{id:016x}"
 
-    def namespaces(self, rule: Rule, cells: list[Cell]) -> list[Place]:
+    def namespaces(self, rule: Rule, cells: list[Cell], metadata: str | None) -> list[Place]:
         places = []
         for cell, id in zip(cells, self.ids(len(cells)), strict=True):
             number = next(self.numbers)
@@ -222,6 +236,14 @@ class World:
                 (place.bucket, id, root.owner, root.group, root.mode),
             ).fetchone()
             assert made == (None,)
+            if metadata:
+                described = self.superuser.execute(
+                    "SELECT code FROM mantle.set_attributes('{0}', ARRAY[%s::bigint], '{0}', ARRAY[%s::text],"
+                    " ARRAY[%s::bigint], '{NULL}', '{NULL}', '{NULL}', ARRAY[%s::jsonb], '{NULL}',"
+                    " ARRAY[gen_random_uuid()], '{0}')",
+                    (id, f"{place.bucket}/", id, metadata),
+                ).fetchone()
+                assert described == (None,)
             places.append(place)
         last = f"{self.bucket}-last-{uuid.uuid4().hex[:8]}"
         self.root.create_namespace(last)

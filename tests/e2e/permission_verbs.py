@@ -33,8 +33,8 @@ def batch(
     arguments: list[tuple[str, list]],
     later: Sequence[tuple[str, list]] = (),
 ) -> Codes:
-    """A batch verb. Its own arguments (type and values) come after principal, namespace, directory and name; `later` are
-    are the last.
+    """A batch verb. Its own arguments (type and values) come after principal, namespace, directory and name;
+    `later` are the last.
     """
     each = lambda value: [value] * len(places)
     given = [
@@ -73,6 +73,22 @@ def set_attributes(world: World, who: Who, places: list[Place], **new: object) -
         ("int", each("mode")), ("text[]::jsonb", each("user_metadata")), ("boolean", each("explicit")),
     ]  # fmt: skip
     return batch(world, who, places, "set_attributes", names_of(places), given, [("text", each("part_of"))])
+
+
+def set_roots(world: World, who: Who, places: list[Place], **new: object) -> Codes:
+    """Each root is in a namespace of its own."""
+
+    def change(place: Place) -> str | None:
+        query = (
+            "SELECT code FROM mantle.set_attributes(ARRAY[%s::int], ARRAY[%s::bigint], '{0}', ARRAY[%s::text],"
+            " ARRAY[%s::bigint], ARRAY[%s::int], ARRAY[%s::int], ARRAY[%s::int], ARRAY[%s::jsonb], '{NULL}',"
+            " ARRAY[gen_random_uuid()], '{0}', p_caller => ARRAY[%s::text])"
+        )
+        values = [new.get(name) for name in ("owner", "grp", "mode", "user_metadata")]
+        ns = place.entry_id
+        return one(world, query, [who.uid, ns, f"{place.bucket}/", ns, *values, who.text])
+
+    return [change(place) for place in places]
 
 
 def names_of(places: list[Place]) -> list[str]:
@@ -185,6 +201,20 @@ def copy_objects(world: World, who: Who, places: list[Place], ends: Ends) -> Cod
     return [copy(place) for place in places]
 
 
+def put_parts(world: World, who: Who, places: list[Place]) -> Codes:
+    query = (
+        "SELECT code FROM mantle.put_part_delegated(%s, %s, 2, 'e', 'c', ARRAY[%s::text], '{0}', '{1}', true, NULL,"
+        " p_caller => %s)"
+    )
+    locator = world.part[2]
+    return [one(world, query, [int(place.upload, 16), world.ns, locator, who.text]) for place in places]
+
+
+def abort_uploads(world: World, who: Who, places: list[Place]) -> Codes:
+    query = "SELECT code FROM mantle.abort_upload_delegated(%s, p_caller => %s)"
+    return [one(world, query, [int(place.upload, 16), who.text]) for place in places]
+
+
 def list_trees(world: World, who: Who, places: list[Place]) -> Codes:
     """The walk begins at the directory above, and answers no code: the key is there or not."""
     query = "SELECT count(*) FROM mantle.list_tree(%s, %s, 'd/e/k', NULL, 1, %s)"
@@ -206,6 +236,7 @@ class Verb:
 
 
 IMPLICIT = {"explicit": False}
+OF_KEY = {"uploads": "key"}
 METADATA = '{"a": "b"}'
 SQL: dict[str, dict[str, Verb]] = {
     "put a new object": {
@@ -258,6 +289,24 @@ SQL: dict[str, dict[str, Verb]] = {
     "change the owner": {"": Verb(lambda w, who, p: set_attributes(w, who, p, owner=1003))},
     "change user metadata": {"": Verb(lambda w, who, p: set_attributes(w, who, p, user_metadata=METADATA))},
     "change tags": {"": Verb(lambda w, who, p: set_attributes(w, who, p, user_metadata=METADATA, part_of="tags"))},
+    # The gateway checks the directory of an upload, which the verbs do not know.
+    "go on with an upload of one's own": {
+        "part": Verb(put_parts, OF_KEY, checks=Rule("an upload of one's own")),
+        "abort": Verb(abort_uploads, OF_KEY, checks=Rule("an upload of one's own")),
+    },
+    "go on with an upload of another's": {"part": Verb(put_parts, OF_KEY), "abort": Verb(abort_uploads, OF_KEY)},
+    "put the key of a directory on a condition": {
+        "": Verb(
+            lambda w, who, p: set_attributes(w, who, p, user_metadata=METADATA, part_of="put"),
+            checks=BY_NAME["put the key of a directory that is there"],
+        )
+    },
+    "change metadata of the root of a namespace": {
+        "": Verb(lambda w, who, p: set_roots(w, who, p, user_metadata=METADATA))
+    },
+    "change the mode of the root of a namespace": {"": Verb(lambda w, who, p: set_roots(w, who, p, mode=0o604))},
+    "change the group of the root of a namespace": {"": Verb(lambda w, who, p: set_roots(w, who, p, grp=CALLER))},
+    "change the owner of the root of a namespace": {"": Verb(lambda w, who, p: set_roots(w, who, p, owner=1003))},
     "change the umask of a namespace": {"": Verb(lambda w, who, p: namespaces(w, who, p, "set_umask(%s, %s, 23)"))},
     "remove a namespace": {
         "": Verb(lambda w, who, p: namespaces(w, who, p, "delete_namespace(%s, %s, gen_random_uuid(), 0)"))
@@ -265,10 +314,13 @@ SQL: dict[str, dict[str, Verb]] = {
 }
 # The other operations call SQL functions that take no caller: whoever may call them gets an answer.
 WITHOUT_CALLER = {
+    "find a bucket": "resolve_path",
+    "stat the root of a namespace": "stat stat_local",
+    "list the root of a namespace": "list list_filled list_local list_uploads upload list_parts",
+    "totals of a namespace": "usage dirstat upload_usage",
+    "read the tags of a bucket": "stat stat_local",
     "read the key of a directory": "stat stat_local",
     "stat": "stat stat_local",
     "list": "list list_filled list_local",
     "totals of a directory": "usage dirstat",
-    "go on with an upload of one's own": "upload list_parts put_part_delegated copy_part abort_upload_delegated",
-    "go on with an upload of another's": "upload list_parts put_part_delegated copy_part abort_upload_delegated",
 }

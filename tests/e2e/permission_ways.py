@@ -63,8 +63,9 @@ class Session:
         headers = {"x-amz-rename-source": f"/{place.bucket}/{source}"}
         return self.s3(place, "PUT", destination, headers=headers, query="?renameObject")
 
-    def copy(self, place: Place, source: str, destination: str) -> bool:
-        return self.s3(place, "PUT", destination, headers={"x-amz-copy-source": f"/{place.bucket}/{source}"})
+    def copy(self, place: Place, source: str, destination: str, headers: dict | None = None) -> bool:
+        headers = {"x-amz-copy-source": f"/{place.bucket}/{source}", **(headers or {})}
+        return self.s3(place, "PUT", destination, headers=headers)
 
     def copy_part(self, place: Place, source: str, key: str, upload: str) -> bool:
         headers = {"x-amz-copy-source": f"/{place.bucket}/{source}"}
@@ -93,8 +94,8 @@ class Session:
         answer = self.rest.call("GET", f"/v1/ns/{place.bucket}/entries/{place.key}")
         return done(answer.status, answer.body) and "etag" in answer.body
 
-    def stat_many(self, place: Place) -> bool:
-        answer = self.rest.call("POST", f"/v1/ns/{place.bucket}/stat", {"paths": [place.key]})
+    def stat_many(self, place: Place, path: str) -> bool:
+        answer = self.rest.call("POST", f"/v1/ns/{place.bucket}/stat", {"paths": [path]})
         assert answer.status == 200, answer
         (entry,) = answer.body["entries"]
         assert "entry" in entry or entry["error"]["code"] == "access_denied", entry
@@ -118,7 +119,12 @@ class Way:
 
 IMPLICIT = {"explicit": False}
 METADATA = {"x-amz-meta-a": "b"}
+REPLACED = {**METADATA, "x-amz-metadata-directive": "REPLACE"}
+# The etag of every directory's key.
+OF_NO_BYTES = {"if-match": '"d41d8cd98f00b204e9800998ecf8427e"'}
 OF_KEY = {"uploads": "key"}
+DEEP = {"is_deep": True}
+TAGGED = {"metadata": '{":tagging": "a=b"}'}
 PART = "?partNumber=2&uploadId="
 
 
@@ -156,17 +162,25 @@ THROUGH: dict[str, dict[str, Way]] = {
     "overwrite an object": put_ways("key"),
     "make a directory": {
         "native": Way(lambda s, p: s.native(p, "PUT", f"/dirs/{p.new}")),
+        "native deep": Way(lambda s, p: s.native(p, "PUT", f"/dirs/{p.new}"), DEEP),
         "S3": Way(lambda s, p: s.s3(p, "PUT", p.new)),
         "native implicit": Way(lambda s, p: s.native(p, "PUT", f"/dirs/{p.key}"), IMPLICIT),
     },
     "put the key of a directory that is there": {
         "S3": Way(lambda s, p: s.s3(p, "PUT", p.key, headers=METADATA)),
         "S3 implicit": Way(lambda s, p: s.s3(p, "PUT", p.key), IMPLICIT),
+        "S3 copy": Way(lambda s, p: s.copy(p, "marker/", p.key, REPLACED)),
+    },
+    "put the key of a directory on a condition": {
+        "S3": Way(lambda s, p: s.s3(p, "PUT", p.key, headers=METADATA | OF_NO_BYTES)),
+        "S3 any": Way(lambda s, p: s.s3(p, "PUT", p.key, headers=METADATA | {"if-match": "*"})),
+        "S3 copy": Way(lambda s, p: s.copy(p, "marker/", p.key, REPLACED | OF_NO_BYTES)),
     },
     "go on with an upload of one's own": upload_ways(),
     "go on with an upload of another's": upload_ways(),
     "read an object": {
         "S3 GET": Way(lambda s, p: s.s3(p, "GET", p.key)),
+        "S3 GET deep": Way(lambda s, p: s.s3(p, "GET", p.key), DEEP),
         "S3 HEAD": Way(lambda s, p: s.s3(p, "HEAD", p.key)),
         "S3 attributes": Way(
             lambda s, p: s.s3(p, "GET", p.key, headers={"x-amz-object-attributes": "ETag"}, query="?attributes")
@@ -183,7 +197,8 @@ THROUGH: dict[str, dict[str, Way]] = {
     },
     "stat": {
         "native": Way(lambda s, p: s.native(p, "GET", f"/entries/{p.key}")),
-        "native many": Way(lambda s, p: s.stat_many(p)),
+        "native many": Way(lambda s, p: s.stat_many(p, p.key)),
+        "native deep": Way(lambda s, p: s.native(p, "GET", f"/entries/{p.key}"), DEEP),
     },
     "list": {
         "native": Way(lambda s, p: s.native(p, "GET", f"/list/{p.directory}")),
@@ -193,6 +208,7 @@ THROUGH: dict[str, dict[str, Way]] = {
     },
     "list everything below": {
         "S3": Way(lambda s, p: s.shows(p, "?list-type=2&" + listing(p), p.key + "k")),
+        "S3 deep": Way(lambda s, p: s.shows(p, "?list-type=2&" + listing(p), p.key + "k"), DEEP),
         "S3 first": Way(lambda s, p: s.shows(p, "?" + listing(p), p.key + "k")),
         "S3 versions": Way(lambda s, p: s.shows(p, "?versions&" + listing(p), p.key + "k")),
         "S3 delimiter": Way(lambda s, p: s.shows(p, "?list-type=2&delimiter=k&" + listing(p), p.key + "k")),
@@ -217,7 +233,10 @@ THROUGH: dict[str, dict[str, Way]] = {
     "rename an object away": rename_ways("key", "other"),
     "rename an object to a new name": rename_ways("own", "new"),
     "rename an object onto another": rename_ways("own", "key", overwrite=True),
-    "rename a directory in its parent": rename_ways("key", "new"),
+    "rename a directory in its parent": {
+        **rename_ways("key", "new"),
+        "native deep": Way(lambda s, p: s.rename(p, p.key, p.new), DEEP),
+    },
     "move a directory to another parent": rename_ways("key", "other"),
     "move a directory to a new name": rename_ways("own", "new"),
     "move a directory onto an empty one": rename_ways("own", "key", overwrite=True),
@@ -229,6 +248,41 @@ THROUGH: dict[str, dict[str, Way]] = {
     "change tags": {
         "S3": Way(lambda s, p: s.s3(p, "PUT", p.key, TAGS, query="?tagging")),
         "S3 delete": Way(lambda s, p: s.s3(p, "DELETE", p.key, query="?tagging")),
+    },
+    "find a bucket": {
+        "S3 HEAD": Way(lambda s, p: s.s3(p, "HEAD", "")),
+        "S3 location": Way(lambda s, p: s.s3(p, "GET", "", query="?location")),
+        "S3 versioning": Way(lambda s, p: s.s3(p, "GET", "", query="?versioning")),
+    },
+    "stat the root of a namespace": {
+        "native": Way(lambda s, p: s.native(p, "GET", "/entries/")),
+        "native many": Way(lambda s, p: s.stat_many(p, "")),
+    },
+    "list the root of a namespace": {
+        "native": Way(lambda s, p: s.native(p, "GET", "/list/")),
+        "S3": Way(lambda s, p: s.s3(p, "GET", "", query="?list-type=2&delimiter=%2F")),
+        "S3 first": Way(lambda s, p: s.s3(p, "GET", "", query="?delimiter=%2F")),
+        "S3 versions": Way(lambda s, p: s.s3(p, "GET", "", query="?versions")),
+        "S3 uploads": Way(lambda s, p: s.s3(p, "GET", "", query="?uploads")),
+    },
+    "totals of a namespace": {
+        "native": Way(lambda s, p: s.native(p, "GET", "/usage/")),
+        "native own": Way(lambda s, p: s.native(p, "GET", "/usage/?depth=0")),
+    },
+    "read the tags of a bucket": {"S3": Way(lambda s, p: s.s3(p, "GET", "", query="?tagging"), TAGGED)},
+    "change metadata of the root of a namespace": {
+        "S3 tags": Way(lambda s, p: s.s3(p, "PUT", "", TAGS, query="?tagging")),
+        "S3 delete tags": Way(lambda s, p: s.s3(p, "DELETE", "", query="?tagging")),
+        "native": Way(lambda s, p: s.native(p, "PATCH", "/entries/", {"user_metadata": {"a": "b"}})),
+    },
+    "change the mode of the root of a namespace": {
+        "native": Way(lambda s, p: s.native(p, "PATCH", "/entries/", {"mode": "0604"}))
+    },
+    "change the group of the root of a namespace": {
+        "native": Way(lambda s, p: s.native(p, "PATCH", "/entries/", {"group": 1002}))
+    },
+    "change the owner of the root of a namespace": {
+        "native": Way(lambda s, p: s.native(p, "PATCH", "/entries/", {"owner": 1003}))
     },
     "change the umask of a namespace": {"native": Way(lambda s, p: s.native(p, "PATCH", "", {"umask": "027"}))},
     "remove a namespace": {

@@ -11,9 +11,11 @@ longer than the cells of an operation.
 """
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,7 @@ from tests.support import permission_model as model
 from tests.support.permission_model import BY_NAME, OPEN, RULES, Cell, Rule
 
 from .clients import connect_as
+from .permission_calls import NO_CALLS, NOT_OF_DIRECTORIES, TRIED_BY
 from .permission_places import Place, World
 from .permission_verbs import BOB, SQL, WITHOUT_CALLER
 from .permission_ways import THROUGH, Session, Way
@@ -58,6 +61,15 @@ def test_no_operation_is_left_out():
     assert all(name.split()[0] in WIRES for name in names)
 
 
+def test_no_call_of_the_gateway_is_left_out(world):
+    """What the gateway offers, it says itself."""
+    series = re.compile(r'mantle_gateway_requests_total\{.*verb="(\w+)".*\}')
+    offered = {found[1] for found in map(series.fullmatch, world.gateway.metrics()) if found}
+    assert len(offered) > len(NO_CALLS)
+    assert offered - NO_CALLS == TRIED_BY.keys() | NOT_OF_DIRECTORIES
+    assert {name for names in TRIED_BY.values() for name in names} <= BY_NAME.keys()
+
+
 @pytest.mark.parametrize("wire", WIRES)
 def test_every_cell_through_the_gateway(world, wire):
     tries: list[tuple[str, Way, Place, bool]] = []
@@ -80,6 +92,35 @@ def test_every_cell_through_the_gateway(world, wire):
             one for part in pool.map(try_all, [tries[number::THREADS] for number in range(THREADS)]) for one in part
         ]
     assert len(found) >= len(tries) > 0
+    report(found)
+
+
+def test_a_root_on_the_way_is_searched_as_any_directory(world):
+    found = []
+    bob, root, bucket = Session(world, "bob"), world.rest("root"), f"{world.bucket}-way"
+    root.insist("PUT", f"/v1/ns/{bucket}?mode=0777&umask=000")
+    root.mkdir(bucket, "d")
+    tries: dict[str, Callable[[Place], bool]] = {
+        "put": lambda p: bob.s3(p, "PUT", "d/o", b"1"),
+        "get": lambda p: bob.s3(p, "GET", "d/o"),
+        "copy": lambda p: bob.copy(p, "d/o", "d/c"),
+        "begin": lambda p: bob.s3(p, "POST", "d/o", query="?uploads"),
+        "stat": lambda p: bob.native(p, "GET", "/entries/d/o"),
+        "mkdir": lambda p: bob.native(p, "PUT", "/dirs/d/e?parents=true"),
+        "list": lambda p: bob.native(p, "GET", "/list/d/"),
+        "totals": lambda p: bob.native(p, "GET", "/usage/d/"),
+        "metadata": lambda p: bob.native(p, "PATCH", "/entries/d/o", {"user_metadata": {}}),
+        "rename": lambda p: bob.rename(p, "d/c", "d/r", overwrite=True),
+        "rename of a directory": lambda p: bob.rename(p, "d/e/", "d/f/"),
+        "removal": lambda p: bob.native(p, "DELETE", "/dirs/d/f"),
+        "delete": lambda p: bob.s3(p, "DELETE", "d/r"),
+    }
+    for name, bits in [("other", 7), *product(model.CLASSES, range(8))]:
+        of = model.of_class(name, bits)
+        place = Place(BY_NAME["stat"], Cell(above=of), 0, bucket)
+        change = {"owner": of.owner, "group": of.group, "mode": f"{of.mode:04o}"}
+        root.insist("PATCH", f"/v1/ns/{bucket}/entries/", change)
+        found += [wrong(call, place.rule, place.cell, attempt(place)) for call, attempt in tries.items()]
     report(found)
 
 

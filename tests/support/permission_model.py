@@ -123,7 +123,11 @@ RULES = (
     ),
     Rule(
         "put the key of a directory that is there", WX, WRITE, or_owner=True, is_directory=True,
-        note="to set its metadata; r is enough if nothing changes",
+        note="to set its metadata, also by a copy; r is enough if nothing changes",
+    ),
+    Rule(
+        "put the key of a directory on a condition", WX, WRITE, or_owner=True, reads=True, is_directory=True,
+        note="`If-Match`; also by a copy",
     ),
     Rule("go on with an upload of one's own", SEARCH, note="send or copy parts, list them, end it"),
     Rule("go on with an upload of another's", root_only=True, note="also the namespace's owner"),
@@ -162,6 +166,21 @@ RULES = (
     Rule("change the owner", root_only=True),
     Rule("change user metadata", SEARCH, WRITE, or_owner=True),
     Rule("change tags", SEARCH, WRITE, or_owner=True, reads=True),
+    Rule("find a bucket", entry=SEARCH, is_namespace=True, note="HEAD, location, versioning of a bucket"),
+    Rule("stat the root of a namespace", entry=SEARCH, or_owner=True, is_namespace=True),
+    Rule("list the root of a namespace", entry=RX, is_namespace=True, note="also the uploads of a bucket"),
+    Rule("totals of a namespace", entry=SEARCH, or_owner=True, reads=True, is_namespace=True),
+    Rule("read the tags of a bucket", entry=RX, is_namespace=True),
+    Rule(
+        "change metadata of the root of a namespace", entry=WX, or_owner=True, is_namespace=True,
+        note="tags of a bucket are metadata of its root",
+    ),
+    Rule("change the mode of the root of a namespace", owner_only=True, is_namespace=True),
+    Rule(
+        "change the group of the root of a namespace", owner_only=True, is_namespace=True,
+        note="to a group of the caller's",
+    ),
+    Rule("change the owner of the root of a namespace", root_only=True, is_namespace=True),
     Rule("change the umask of a namespace", owner_only=True, is_namespace=True),
     Rule("remove a namespace", owner_only=True, is_namespace=True, note="only an empty one"),
 )  # fmt: skip
