@@ -25,7 +25,11 @@ pub fn endpoint() -> Option<String> {
 /// # Errors
 /// The collector is another machine and has no TLS, or a file is missing.
 pub fn tls() -> Result<Option<ClientTlsConfig>> {
-    let Some(endpoint) = endpoint() else { return Ok(None) };
+    tls_of(variable)
+}
+
+fn tls_of(variable: impl Fn(&str) -> Option<String>) -> Result<Option<ClientTlsConfig>> {
+    let Some(endpoint) = variable("ENDPOINT") else { return Ok(None) };
     if !endpoint.starts_with("https://") {
         let is_allowed = variable("INSECURE").is_some_and(|value| value.eq_ignore_ascii_case("true"));
         ensure!(
@@ -72,5 +76,36 @@ mod tests {
         {
             assert!(!is_here(elsewhere), "{elsewhere}");
         }
+    }
+    /// Whether the spans go there with TLS, or why they do not go.
+    fn is_verified(given: &[(&str, &str)]) -> Result<bool> {
+        tls_of(|name| given.iter().find(|(of, _)| *of == name).map(|(_, value)| (*value).to_owned()))
+            .map(|tls| tls.is_some())
+    }
+
+    #[test]
+    fn spans_leave_this_machine_with_tls_only() {
+        let elsewhere = ("ENDPOINT", "http://198.51.100.1:4317");
+        for refused in [&[elsewhere][..], &[elsewhere, ("INSECURE", "false")], &[elsewhere, ("INSECURE", "1")]] {
+            let why = is_verified(refused).unwrap_err().to_string();
+            assert!(why.contains("is another machine"), "{refused:?}: {why}");
+        }
+        for plain in [&[][..], &[("ENDPOINT", "http://127.0.0.1:4317")], &[elsewhere, ("INSECURE", "TRUE")]] {
+            assert!(!is_verified(plain).unwrap(), "{plain:?}");
+        }
+    }
+
+    #[test]
+    fn a_collector_with_tls_is_verified() {
+        let verified = ("ENDPOINT", "https://198.51.100.1:4317");
+        // Not even by a setting that is about plain collectors.
+        for refused in [&[verified][..], &[verified, ("INSECURE", "true")]] {
+            let why = is_verified(refused).unwrap_err().to_string();
+            assert!(why.contains("OTEL_EXPORTER_OTLP_CERTIFICATE"), "{refused:?}: {why}");
+        }
+        let missing = is_verified(&[verified, ("CERTIFICATE", "/nowhere/ca.crt")]).unwrap_err();
+        assert!(missing.to_string().contains("/nowhere/ca.crt"), "{missing}");
+        // Any file of this crate: it is parsed when the connection is made.
+        assert!(is_verified(&[verified, ("CERTIFICATE", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))]).unwrap());
     }
 }
