@@ -161,3 +161,125 @@ where
         made.map_err(io::Error::other)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::testing::{
+        Authority, Files as TestFiles,
+        postgres::{PostgresStandIn, Session},
+    };
+
+    const HOST: &str = "127.0.0.1";
+    const COMMON: &str = "tafdb";
+    const SCRAM: &[&str] = &["SCRAM-SHA-256"];
+    const BOUND_SCRAM: &[&str] = &["SCRAM-SHA-256-PLUS", "SCRAM-SHA-256"];
+
+    /// A client and its folder.
+    struct Client {
+        connector: PostgresConnector,
+        _folder: TempDir,
+    }
+
+    impl Client {
+        fn new(authority: &Authority, server_name: Option<&str>) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let files = TestFiles::new(folder.path(), &[authority], authority, ("mantle-peer", "index"));
+            let connector = PostgresConnector::load(Some(PostgresTls {
+                ca_file: files.path("ca.crt"),
+                certificate_file: Some(files.path("own.crt")),
+                key_file: Some(files.path("own.key")),
+                server_name: server_name.map(str::to_owned),
+            }));
+            Self { connector: connector.unwrap(), _folder: folder }
+        }
+
+        /// How far it goes with a server.
+        async fn meets(&self, server: &mut PostgresStandIn, is_configured: bool, is_bound: bool) -> Session {
+            let mut config = self.connector.settings(HOST, is_configured).unwrap();
+            if is_bound {
+                self.connector.bind_channel(&mut config);
+            }
+            config.port(server.port()).user("index").password("secret");
+            assert!(config.connect(self.connector.clone()).await.is_err(), "the stand-in lets nobody in");
+            server.session().await
+        }
+    }
+
+    /// A server with a certificate for one name.
+    async fn server(trusted: &Authority, issuer: &Authority, name: &str, offered: &'static [&'static str]) -> PostgresStandIn {
+        let folder = tempfile::tempdir().unwrap();
+        let files = TestFiles::new(folder.path(), &[trusted], issuer, ("", name));
+        PostgresStandIn::new(Some(&files), offered).await
+    }
+
+    #[tokio::test]
+    async fn a_session_begins_only_with_the_server_of_that_name_and_authority() {
+        let (ca, foreign) = (Authority::default(), Authority::default());
+        let (by_host, by_name) = (Client::new(&ca, None), Client::new(&ca, Some(COMMON)));
+        for (client, is_configured, issuer, name, is_accepted) in [
+            (&by_host, true, &ca, HOST, true),
+            (&by_host, true, &foreign, HOST, false),
+            (&by_host, true, &ca, "127.0.0.2", false),
+            (&by_host, true, &ca, "localhost", false),
+            (&by_host, true, &ca, COMMON, false),
+            // Behind a proxy the servers' common name counts, and only that.
+            (&by_name, true, &ca, COMMON, true),
+            (&by_name, true, &foreign, COMMON, false),
+            (&by_name, true, &ca, HOST, false),
+            // A server that PostgreSQL named is no proxy: it has to be the one at that address.
+            (&by_name, false, &ca, HOST, true),
+            (&by_name, false, &ca, COMMON, false),
+            (&by_name, false, &foreign, HOST, false),
+        ] {
+            let mut server = server(&ca, issuer, name, SCRAM).await;
+            let session = client.meets(&mut server, is_configured, false).await;
+            let what = format!("{name}, configured: {is_configured}, accepted: {is_accepted}");
+            if is_accepted {
+                assert!(session.parameters.contains(&"index".to_owned()), "{what}: {session:?}");
+                assert!(session.has_certificate, "{what}");
+                assert_eq!(session.mechanism.as_deref(), Some(SCRAM[0]), "{what}");
+            } else {
+                assert_eq!(session, Session::default(), "{what}");
+            }
+        }
+        assert!(by_name.connector.settings("localhost", true).is_err(), "a common name needs an address");
+    }
+
+    #[tokio::test]
+    async fn a_password_is_bound_to_the_connection() {
+        let ca = Authority::default();
+        let client = Client::new(&ca, None);
+        for (offered, is_bound, chosen) in [
+            (BOUND_SCRAM, true, Some(BOUND_SCRAM[0])),
+            // Of somebody in between, whose certificate the client would accept.
+            (SCRAM, true, None),
+            // PgBouncer, which does not know it.
+            (SCRAM, false, Some(SCRAM[0])),
+        ] {
+            let session = client.meets(&mut server(&ca, &ca, HOST, offered).await, true, is_bound).await;
+            assert!(!session.parameters.is_empty());
+            assert_eq!(session.mechanism.as_deref(), chosen, "{offered:?}, bound: {is_bound}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_without_tls_is_told_nothing() {
+        let client = Client::new(&Authority::default(), None);
+        let mut server = PostgresStandIn::new(None, SCRAM).await;
+        assert_eq!(client.meets(&mut server, true, false).await, Session::default());
+    }
+
+    #[tokio::test]
+    async fn without_certificates_there_is_no_tls() {
+        let connector = PostgresConnector::load(None).unwrap();
+        let mut config = connector.settings(HOST, true).unwrap();
+        connector.bind_channel(&mut config);
+        assert_eq!(config.get_ssl_mode(), SslMode::Disable);
+        assert_eq!(config.get_channel_binding(), ChannelBinding::Prefer);
+        let with = Client::new(&Authority::default(), None);
+        assert_eq!(with.connector.settings("/run/postgresql", true).unwrap().get_ssl_mode(), SslMode::Disable);
+    }
+}

@@ -2,6 +2,9 @@
 // In a test a failed unwrap is a failed test.
 #![allow(clippy::unwrap_used)]
 
+/// A server that a client of PostgreSQL may refuse.
+pub mod postgres;
+
 use std::{
     fs,
     os::unix::fs::PermissionsExt,
