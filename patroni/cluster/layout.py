@@ -93,8 +93,8 @@ class ClusterLayout(Layout):
 
     @property
     def nodes(self) -> list[str]:
-        """The networks of PostgreSQL's servers: the addresses below the IndexNodes'."""
-        ranges = ("0/26", "64/27", "96/30")
+        """The networks of PostgreSQL's servers: the addresses between etcd's and the IndexNodes'."""
+        ranges = ("16/28", "32/27", "64/27", "96/30")
         return [f"{self.shape.network}.{part}" for part in ranges] if self.shape.has_namespaces else [self.clients]
 
     def host(self, name: str, number: int) -> Host:
