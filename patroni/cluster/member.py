@@ -79,10 +79,13 @@ class Member(PostgreSQL):
         return text + (template.filled("patroni-citus.yml", values) if self.layout.shape.is_citus else "")
 
     def environment(self) -> dict[str, str]:
-        """Patroni's secrets, which it keeps from PostgreSQL, and variables that PostgreSQL inherits."""
+        """Patroni's secrets, which it keeps from PostgreSQL, and what PostgreSQL inherits for sessions that it makes:
+        those of Citus, above all, because `citus.node_conninfo` permits no channel_binding.
+        """
         names = {"SUPERUSER": "superuser", "REPLICATION": "replication", "REWIND": "rewind", "RESTAPI": "restapi"}
         passwords = {f"PATRONI_{name}_PASSWORD": secret.read(self.layout, file) for name, file in names.items()}
-        return {**passwords, "PGPASSFILE": str(self.data.parent / "nodes.pgpass"), "PYTHONDONTWRITEBYTECODE": "1"}
+        libpq = {"PGPASSFILE": str(self.data.parent / "nodes.pgpass"), "PGCHANNELBINDING": "require"}
+        return {**passwords, **libpq, "PYTHONDONTWRITEBYTECODE": "1"}
 
     def client_environment(
         self, database: str = DATABASE, user: str = "postgres", password: str = "superuser"
