@@ -7,7 +7,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from cluster import certificates, patronictl
+from cluster import certificates, monitoring, patronictl
 from cluster.cluster import Cluster
 from cluster.layout import (
     COORDINATOR,
@@ -32,11 +31,14 @@ from stack.layout import PROBES_OFFSET, REPOSITORY, Host
 from stack.poll import wait_until
 
 from .clients import rest_of, s3_of
+from .clients import session as session_of_superuser
+from .load import Load, Probe
 from .oracle import await_no_problem
 
-DIRECTORIES = 50
-CONTENT = 200_000
-SLICE = 24
+LINE = 41  # bytes of a line of an object
+CONTENT = 5_000 * LINE
+PART = 130_000 * LINE  # S3's least is 5 MiB
+SAMPLE = 50  # of the load's names
 # Pages for Prometheus and probes, which have no names, no keys and no bytes of objects.
 PLAIN = {
     "etcd": {PORT_ETCD_METRICS},
@@ -87,42 +89,89 @@ def secrets_of(cluster: Cluster) -> dict[str, bytes]:
     return {**found, "restapi, as HTTP sends it": basic.rstrip(b"=")[:-1]}
 
 
-def test_a_stranger_reads_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    """While clients work and services log in anew: no password, no token, no name, no byte of an object. Not between a
-    gateway and the store either.
+def lines(mark: str, size: int) -> bytes:
+    """Content in which every piece of two lines has the mark."""
+    return b"".join(f"{mark} {number:07}\n".encode() for number in range(size // LINE))
+
+
+def write_and_read(cluster: Cluster, bucket: str, mark: str) -> None:
+    """An object, one that is uploaded in parts, both read; directories, one renamed; an analyst's session; a reload."""
+    rest, s3 = rest_of(cluster), s3_of(cluster, 1)
+    whole, parts = {"Bucket": bucket, "Key": f"a/object-{mark}"}, {"Bucket": bucket, "Key": f"a/parts-{mark}"}
+    s3.put_object(**whole, Body=lines(mark, CONTENT), Metadata={"m": f"metadata-{mark}"})
+    upload = {**parts, "UploadId": s3.create_multipart_upload(**parts)["UploadId"]}
+    bodies = [lines(mark, PART), lines(mark, CONTENT)]
+    made = [s3.upload_part(**upload, PartNumber=at, Body=body)["ETag"] for at, body in enumerate(bodies, 1)]
+    listed = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(made, 1)]
+    s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": listed})
+    assert s3.get_object(**whole)["Body"].read() == lines(mark, CONTENT)
+    assert s3.get_object(**parts)["Body"].read() == b"".join(bodies)
+    for number in range(2):
+        assert rest.insist("PUT", f"/v1/ns/{bucket}/dirs/directory-{mark}-{number}").status in (200, 201)
+    body = {"src": f"directory-{mark}-0/", "dst": f"directory-{mark}-renamed/"}
+    assert rest.insist("POST", f"/v1/ns/{bucket}/rename", body).status == 200
+    assert f"directory-{mark}-renamed/" in rest.list(bucket, "")
+    with psycopg.connect(**session(cluster, "operator", PORT_PGBOUNCER)) as connection:
+        found = connection.execute("SELECT count(*) FROM mantle.du(%s, '')", (bucket,)).fetchone()
+        assert found == (1,)
+    member = cluster.groups[COORDINATOR][0]
+    patronictl.run(cluster.layout, member, "reload", "mantle", *group_of(cluster), "--force")
+
+
+def plain_pages(cluster: Cluster) -> dict[str, str]:
+    """The text of every page without TLS, by its URL."""
+    urls = [url for of_job in monitoring.metric_pages(cluster).values() for url in of_job if url.startswith("http:")]
+    urls = [url for url in urls if not url.endswith(f":{monitoring.PORT_NODE_EXPORTER}/metrics")]
+    urls += [f"{service.probe}/readyz" for service in (*cluster.gateways, *cluster.replicas)]
+    urls += [f"http://{host.address}:{PORT_ETCD_METRICS}/health" for host in cluster.layout.etcd_hosts]
+    shown = {url: http.call("GET", url) for url in urls}
+    assert [url for url, (status, _) in shown.items() if status not in (200, 503)] == []
+    return {url: body for url, (_, body) in shown.items()}
+
+
+@contextmanager
+def a_culprit(cluster: Cluster, bucket: str) -> Iterator[str]:
+    """A transaction that stays open, of an application with a bucket's name. The metrics name the process."""
+    with session_of_superuser(cluster) as connection:
+        connection.execute("ALTER SYSTEM SET mantle.transaction_age_max_s = 1")
+        connection.execute("SELECT pg_reload_conf()")
+        try:
+            arguments = {**session(cluster, "operator", PORT_POSTGRESQL), "application_name": bucket}
+            with psycopg.connect(**arguments) as held:
+                held.execute("SELECT count(*) FROM mantle.du(%s, '')", (bucket,))
+                yield f'culprit="process {held.info.backend_pid} '
+        finally:
+            connection.execute("ALTER SYSTEM RESET mantle.transaction_age_max_s")
+            connection.execute("SELECT pg_reload_conf()")
+
+
+def test_a_stranger_reads_nothing(cluster: Cluster, tmp_path: Path, ns: str, probes: dict[int, list[Probe]]) -> None:
+    """Under load, while services log in anew, a primary hands over, and a transaction is a culprit: no password, no
+    token, no name, no byte of an object. Not between a gateway and the store, and not in the pages without TLS.
     """
-    bucket, mark = f"t-{uuid.uuid4().hex[:12]}", secrets.token_hex(8)
-    content = secrets.token_hex(CONTENT // 2).encode()
-    words = {
-        "a bucket's name": bucket.encode(), "names": f"directory-{mark}".encode(), "a key": f"object-{mark}".encode(),
-        "metadata": f"metadata-{mark}".encode(),
-    }  # fmt: skip
-    with captured(cluster, tmp_path) as frames:
-        rest, s3 = rest_of(cluster), s3_of(cluster, 1)
-        s3.create_bucket(Bucket=bucket)
-        key = f"a/object-{mark}"
-        s3.put_object(Bucket=bucket, Key=key, Body=content, Metadata={"m": f"metadata-{mark}"})
-        assert s3.get_object(Bucket=bucket, Key=key)["Body"].read() == content
+    mark, of_load, group = secrets.token_hex(16), [probe for each in probes.values() for probe in each], max(probes)
+    with captured(cluster, tmp_path) as frames, Load(of_load) as load:
+        load.await_progress()
+        with a_culprit(cluster, ns) as culprit:
+            write_and_read(cluster, ns, mark)
+            gateway = cluster.gateways[1]
+            is_named = lambda: culprit in http.call("GET", f"{gateway.probe}/metrics")[1]
+            wait_until(is_named, "the metrics to name the culprit", 60.0)
+            pages = plain_pages(cluster)
         for service in (cluster.gateways[0], cluster.replicas[0], cluster.poolers[0]):
             service.process.stop()
             service.start()
             service.await_ready()
-        for number in range(DIRECTORIES):
-            assert rest.insist("PUT", f"/v1/ns/{bucket}/dirs/directory-{mark}-{number}").status in (200, 201)
-        body = {"src": f"directory-{mark}-0/", "dst": f"directory-{mark}-renamed/"}
-        assert rest.insist("POST", f"/v1/ns/{bucket}/rename", body).status == 200
-        assert len(rest.list(bucket, "")) >= DIRECTORIES
-        with psycopg.connect(**session(cluster, "operator", PORT_PGBOUNCER)) as connection:
-            found = connection.execute("SELECT count(*) FROM mantle.du(%s, '')", (bucket,)).fetchone()
-            assert found == (1,)
-        member = cluster.groups[COORDINATOR][0]
-        patronictl.run(cluster.layout, member, "reload", "mantle", *group_of(cluster), "--force")
-        shown = http.metrics(f"{cluster.replicas[0].probe}/metrics")
+        cluster.switchover(group)
+        load.await_progress()
+        pages |= {f"{url}, later": body for url, body in plain_pages(cluster).items()}
     seen = frames.read_bytes()
-    assert "mantle_index_resident_bytes" in shown and b"mantle_index_resident_bytes" in seen, "nothing was captured"
-    in_clear = [what for what, text in {**secrets_of(cluster), **words}.items() if text in seen]
-    in_clear += ["an object's bytes"] * any(content[at : at + SLICE] in seen for at in range(0, CONTENT, 4096))
-    assert in_clear == []
+    for name in ("mantle_index_resident_bytes", "mantle_gateway_server_problem{", "etcd_server_", "haproxy_", culprit):
+        assert any(name in body for body in pages.values()) and name.encode() in seen, f"{name} was not captured"
+    made = [name for path in load.acknowledged[:: len(load.acknowledged) // SAMPLE] for name in path.split("/")]
+    words = {what: what.encode() for what in (mark, ns, *made)}
+    in_clear = {what for what, text in {**secrets_of(cluster), **words}.items() if text in seen}
+    assert in_clear == set(), f"{mark} is in every name, key, metadata and line"
     await_no_problem(cluster)
 
 
