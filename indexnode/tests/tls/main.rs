@@ -126,6 +126,17 @@ async fn replicas_change_to_tls_while_they_serve() {
     scene.configure("accept");
     scene.restart_each(&down).await;
     load.goes_on().await;
+    // Replicas and clients still connect without TLS, and each replica counts that.
+    for replica in &scene.group.replicas {
+        eventually("plain connections", || async {
+            let page = metrics(&replica.http_address).await;
+            value(&page, "mantle_tls_open_connections{kind=\"plain\"}").filter(|open| *open >= 1.0)
+        })
+        .await;
+        let page = metrics(&replica.http_address).await;
+        let made = value(&page, "mantle_tls_connections_total{kind=\"plain\"}");
+        assert!(made.is_some_and(|made| made >= 1.0), "{page}");
+    }
     load.end().await;
 
     // The gateways connect with TLS now; the replicas do so one by one.
