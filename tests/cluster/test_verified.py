@@ -136,25 +136,36 @@ def node_of_citus(cluster: Cluster, server: Impostor) -> Iterator[None]:
     yield
 
 
-SERVER, EACH = certificates.TAFDB, "its address"
-CLIENTS: dict[str, tuple[Callable, str, bool]] = {
+def common(_cluster: Cluster) -> str:
+    return certificates.TAFDB
+
+
+def address(cluster: Cluster) -> str:
+    """Of impostors."""
+    return cluster.layout.own_address
+
+
+def host_name(cluster: Cluster) -> str:
+    return cluster.groups[COORDINATOR][0].host.name
+
+
+CLIENTS: dict[str, tuple[Callable, Callable[[Cluster], str], bool]] = {
     # The client, the name that it verifies, whether it sends its password only with channel binding.
-    "gateway": (lambda c, s: of(ClusterGateway(c.layout, c.account, 11, "test-gateway"), s), SERVER, False),
-    "IndexNode": (lambda c, s: of(OtherReplica(c), s), SERVER, True),
-    "command line": (command_line, SERVER, False),
-    "PgBouncer": (pooler, EACH, False),
-    "Citus": (node_of_citus, EACH, True),
-    "HAProxy": (lambda c, s: running(ProxyBefore(c, s)), "coordinator-1", False),
+    "gateway": (lambda c, s: of(ClusterGateway(c.layout, c.account, 11, "test-gateway"), s), common, False),
+    "IndexNode": (lambda c, s: of(OtherReplica(c), s), common, True),
+    "command line": (command_line, common, False),
+    "PgBouncer": (pooler, address, False),
+    "Citus": (node_of_citus, address, True),
+    "HAProxy": (lambda c, s: running(ProxyBefore(c, s)), host_name, False),
 }
 
 
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_client_talks_to_its_server_only(cluster: Cluster, name: str) -> None:
     client, wanted, is_bound = CLIENTS[name]
-    address = cluster.layout.own_address
-    wanted, other = (address, SERVER) if wanted == EACH else (wanted, address)
-    for what, (certificate, is_right) in shown_certificates(cluster, wanted, other).items():
-        with impostor(address, certificate) as server, client(cluster, server):
+    other = common if wanted is address else address
+    for what, (certificate, is_right) in shown_certificates(cluster, wanted(cluster), other(cluster)).items():
+        with impostor(address(cluster), certificate) as server, client(cluster, server):
             server.await_a_client()
         if is_right:
             assert server.heard, (what, server)
