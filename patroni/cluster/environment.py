@@ -43,14 +43,16 @@ def variables(cluster: Cluster) -> dict[str, str]:
     # The name is the servers', the address the proxy's. The password is in a file of libpq's.
     tls = f"hostaddr={layout.gateway_hosts[0].address}&sslmode=verify-full&sslrootcert={quote(str(authority))}"
     session = lambda role, port: f"postgresql://{role}@{certificates.TAFDB}:{port}/{DATABASE}?{tls}"
+    # PgBouncer knows no channel binding.
+    bound = lambda role: f"{session(role, PORT_POSTGRESQL)}&channel_binding=require"
     return {
         **client_variables(layout, cluster.gateways[0].url),
         "AWS_CA_BUNDLE": str(authority),
         "CURL_CA_BUNDLE": str(authority),
-        "DATABASE_URL": session("operator", PORT_POSTGRESQL),
+        "DATABASE_URL": bound("operator"),
         "MANTLE_POOLER_URL": session("operator", PORT_PGBOUNCER),
-        "MANTLE_IMPORT_URL": session("importer", PORT_POSTGRESQL),
-        "SUPERUSER_URL": session("postgres", PORT_POSTGRESQL),
+        "MANTLE_IMPORT_URL": bound("importer"),
+        "SUPERUSER_URL": bound("postgres"),
         "PGPASSFILE": write_passwords(
             layout, {"operator": "operator", "importer": "importer", "postgres": "superuser"}
         ),

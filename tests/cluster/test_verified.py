@@ -117,9 +117,8 @@ def pooler(cluster: Cluster, server: Impostor) -> Iterator[None]:
 @contextmanager
 def command_line(cluster: Cluster, server: Impostor) -> Iterator[None]:
     variables = environment.variables(cluster)
-    tls = f"hostaddr={server.address}&sslmode=verify-full&sslrootcert={variables['MANTLE_TLS_CA']}"
-    variables["DATABASE_URL"] = f"postgresql://operator@{certificates.TAFDB}:{server.port}/mantle?{tls}"
-    # The password is libpq's for any server of that name.
+    url = variables["DATABASE_URL"].replace(f":{PORT_POSTGRESQL}/", f":{server.port}/")
+    variables["DATABASE_URL"] = url.replace(cluster.layout.gateway_hosts[0].address, server.address)
     command = [str(cluster.layout.binaries / "mantle"), "namespaces"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **variables})
     assert done.returncode != 0
@@ -153,7 +152,7 @@ CLIENTS: dict[str, tuple[Callable, Callable[[Cluster], str], bool]] = {
     # The client, the name that it verifies, whether it sends its password only with channel binding.
     "gateway": (lambda c, s: of(ClusterGateway(c.layout, c.account, 11, "test-gateway"), s), common, False),
     "IndexNode": (lambda c, s: of(OtherReplica(c), s), common, True),
-    "command line": (command_line, common, False),
+    "command line": (command_line, common, True),
     "PgBouncer": (pooler, address, False),
     "Citus": (node_of_citus, address, True),
     "HAProxy": (lambda c, s: running(ProxyBefore(c, s)), host_name, False),
