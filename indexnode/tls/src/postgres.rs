@@ -209,7 +209,12 @@ mod tests {
     }
 
     /// A server with a certificate for one name.
-    async fn server(trusted: &Authority, issuer: &Authority, name: &str, offered: &'static [&'static str]) -> PostgresStandIn {
+    async fn server(
+        trusted: &Authority,
+        issuer: &Authority,
+        name: &str,
+        offered: &'static [&'static str],
+    ) -> PostgresStandIn {
         let folder = tempfile::tempdir().unwrap();
         let files = TestFiles::new(folder.path(), &[trusted], issuer, ("", name));
         PostgresStandIn::new(Some(&files), offered).await
