@@ -124,6 +124,14 @@ impl Postgres {
 
 #[cfg(test)]
 mod tests {
+    use mantle_tls::{
+        PostgresTls,
+        testing::{
+            Authority, Files,
+            postgres::{PostgresStandIn, Session as Negotiated},
+        },
+    };
+
     use super::*;
 
     #[tokio::test]
@@ -147,6 +155,72 @@ mod tests {
         for refused in [named.connect().await.err(), named.walsender("slot", Lsn::INVALID).await.err()] {
             let why = format!("{:#}", refused.unwrap());
             assert!(why.contains("another machine"), "{why}");
+        }
+    }
+
+    const ADDRESS: &str = "127.0.0.1";
+    const COMMON: &str = "tafdb";
+
+    /// A node with certificates, behind a proxy at this address, whose servers have a common name.
+    fn verified(files: &Files, host: &str, port: u16) -> Postgres {
+        let tls = PostgresTls {
+            ca_file: files.path("ca.crt"),
+            certificate_file: Some(files.path("own.crt")),
+            key_file: Some(files.path("own.key")),
+            server_name: Some(COMMON.into()),
+        };
+        Postgres {
+            connector: PostgresConnector::load(Some(tls.clone())).unwrap(),
+            settings: PostgresSettings {
+                host: host.into(),
+                port,
+                database: "mantle".into(),
+                user: "index".into(),
+                password_file: "password".into(),
+                tls: Some(tls),
+                plain: false,
+            },
+            is_configured: true,
+            password: "secret".into(),
+            group: GroupId(1),
+        }
+    }
+
+    #[tokio::test]
+    async fn sessions_and_the_change_stream_begin_only_with_the_right_server() {
+        let (ca, foreign, folder) = (Authority::default(), Authority::default(), tempfile::tempdir().unwrap());
+        let own = Files::new(&folder.path().join("own"), &[&ca], &ca, ("mantle-peer", "index"));
+        for (is_configured, issuer, name, is_accepted) in [
+            (true, &ca, COMMON, true),
+            (true, &foreign, COMMON, false),
+            (true, &ca, ADDRESS, false),
+            // A node that PostgreSQL named has to be the one at that address.
+            (false, &ca, ADDRESS, true),
+            (false, &foreign, ADDRESS, false),
+            (false, &ca, COMMON, false),
+            (false, &ca, "127.0.0.2", false),
+        ] {
+            let files = Files::new(&folder.path().join("server"), &[&ca], issuer, ("", name));
+            let mut server = PostgresStandIn::new(Some(&files), &["SCRAM-SHA-256"]).await;
+            let node: Database = if is_configured {
+                Arc::new(verified(&own, ADDRESS, server.port()))
+            } else {
+                verified(&own, "127.0.0.2", 5432).at(ADDRESS, server.port())
+            };
+            let what = format!("{name}, configured: {is_configured}, accepted: {is_accepted}");
+            // The stand-in lets nobody in.
+            assert!(node.connect().await.is_err());
+            let sql = server.session().await;
+            assert!(node.walsender("slot", Lsn::INVALID).await.is_err());
+            let stream = server.session().await;
+            if !is_accepted {
+                assert_eq!((sql, stream), <(Negotiated, Negotiated)>::default(), "{what}");
+                continue;
+            }
+            assert!(sql.has_certificate && stream.has_certificate, "{what}: {sql:?} {stream:?}");
+            assert!(stream.parameters.contains(&"replication".into()), "{what}: {stream:?}");
+            // No password without channel binding. The replication client knows none: it has the certificate.
+            assert_eq!((sql.mechanism, stream.mechanism.as_deref()), (None, Some("SCRAM-SHA-256")), "{what}");
         }
     }
 }
