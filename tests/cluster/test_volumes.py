@@ -147,11 +147,13 @@ def test_a_workers_primary_is_cut_off(cluster: Cluster, ns: str, both: list[Volu
     with loaded(cluster, ns, both, "a worker's primary cut off") as load:
         old = cluster.leader(WORKER)
         cluster.network.partition(old.host)
-        since = time.monotonic()
-        cluster.leader(WORKER, FAILOVER_BOUND_S, other_than=old)
-        until = time.monotonic()
-        load.await_progress()
-        cluster.network.heal()
+        try:
+            since = time.monotonic()
+            cluster.leader(WORKER, FAILOVER_BOUND_S, other_than=old)
+            until = time.monotonic()
+            load.await_progress()
+        finally:
+            cluster.network.heal()
         cluster.await_protection(WORKER)
     for number in range(len(cluster.gateways)):
         assert load.changes(OTHER, number, since, until) >= OTHERS_LEAST, f"in {until - since:.0f} s"
