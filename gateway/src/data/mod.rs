@@ -193,7 +193,8 @@ impl DataStore {
         let open = |(name, settings)| BucketStore::open(name, settings).with_context(|| format!("buckets.{name}"));
         let named = config.buckets.iter().map(|(name, settings)| Ok((name.clone(), open((name, settings))?)));
         let buckets = named.collect::<anyhow::Result<BTreeMap<_, _>>>()?;
-        let volumes = config.volumes.as_ref().map(Volumes::new);
+        let answer_wait = Duration::from_millis(config.limits.answer_wait_ms);
+        let volumes = config.volumes.as_ref().map(|settings| Volumes::new(settings, answer_wait));
         let name = config.new_bytes()?;
         let new = match (name, &files, &volumes, buckets.get(name)) {
             (FILES, Some(files), ..) => Kind::Files(files.clone()),

@@ -34,6 +34,8 @@ use crate::config;
 
 /// When this share of the leased segments is used, puts wait for more room, in percent.
 const CROWDED_PERCENT: u8 = 97;
+/// How long a put waits for more room, at most.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// This gateway's volume, and those of others that it reads. A clone is the same volumes.
 #[derive(Clone)]
@@ -47,6 +49,8 @@ struct Inner {
     own: Mutex<Option<VolumeId>>,
     /// Volumes of others that are open, or of this gateway before it is mounted.
     views: Mutex<BTreeSet<VolumeId>>,
+    /// How long a put waits for more room.
+    room_wait: Duration,
     /// Whether more room may come, so that a put which finds none may wait.
     can_grow: AtomicBool,
     /// Segments are leased of which it is not known yet which blocks are free.
@@ -72,8 +76,8 @@ fn unavailable(detail: impl Into<String>) -> Error {
 }
 
 impl Volumes {
-    /// Nothing is mounted yet.
-    pub(super) fn new(settings: &config::Volumes) -> Self {
+    /// Nothing is mounted yet. A put waits for room no longer than a request waits for its answer.
+    pub(super) fn new(settings: &config::Volumes, answer_wait: Duration) -> Self {
         let options = Options {
             // PostgreSQL keeps freed rows for the delay, so blocks are free when this store learns of them.
             reuse_delay: Duration::ZERO,
@@ -85,6 +89,7 @@ impl Volumes {
             cluster: OnceLock::new(),
             own: Mutex::default(),
             views: Mutex::default(),
+            room_wait: answer_wait.min(ROOM_WAIT_MAX),
             can_grow: AtomicBool::new(true),
             is_reading: AtomicBool::new(false),
             coming: AtomicU64::new(0),
@@ -172,9 +177,10 @@ impl Volumes {
         self.0.is_reading.store(is_reading, Ordering::Release);
     }
 
-    /// Whether there are segments that cannot be used now, and may be soon. They may have room.
-    fn has_closed_segments(&self) -> bool {
-        self.0.is_reading.load(Ordering::Acquire) || self.space().is_some_and(|space| space.paused > 0)
+    /// Whether there may be room soon: the volume grows, or segments cannot be used only now.
+    fn is_more_to_come(&self) -> bool {
+        let is_paused = || self.space().is_some_and(|space| space.paused > 0);
+        self.can_grow() || self.0.is_reading.load(Ordering::Acquire) || is_paused()
     }
 
     /// Asks `ops/volumes` to look after the volume now.
@@ -215,8 +221,7 @@ impl Volumes {
     fn is_crowded(&self) -> bool {
         let Some(space) = self.space_wanted() else { return false };
         let open = Space { used: space.used + space.paused, ..space };
-        let is_more_to_come = self.can_grow() || self.has_closed_segments();
-        is_more_to_come && open.level(Watermarks { more: CROWDED_PERCENT, warn: 100 }) > Level::Enough
+        self.is_more_to_come() && open.level(Watermarks { more: CROWDED_PERCENT, warn: 100 }) > Level::Enough
     }
 
     /// Makes a volume readable that another gateway has mounted.

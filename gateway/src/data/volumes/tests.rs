@@ -18,6 +18,7 @@ const CLUSTER: Uuid = Uuid::from_u128(7);
 const OWN: VolumeId = VolumeId(3);
 const SEGMENT: SegmentId = SegmentId { volume: OWN, number: 0 };
 const MIB: u64 = 1 << 20;
+const ANSWER_WAIT: Duration = Duration::from_secs(6);
 
 fn settings(folder: &Path, read_folders: &[&Path]) -> config::Volumes {
     let read_folders: Vec<_> = read_folders.iter().map(|folder| folder.display().to_string()).collect();
@@ -38,7 +39,7 @@ fn mount(folder: &Path) -> Volume {
 
 async fn volumes() -> (TempDir, Volumes) {
     let folder = tempfile::tempdir().unwrap();
-    let volumes = Volumes::new(&settings(folder.path(), &[]));
+    let volumes = Volumes::new(&settings(folder.path(), &[]), ANSWER_WAIT);
     volumes.set_cluster(CLUSTER);
     volumes.set_can_grow(false);
     volumes.mounted(mount(folder.path())).await.unwrap();
@@ -119,6 +120,18 @@ async fn a_put_without_an_open_segment_may_come_again() {
     volumes.store().lease(SEGMENT, 8, []).unwrap();
     volumes.set_reading(false);
     assert!(put(&volumes, 1, b"abc").await.is_ok());
+}
+
+/// PostgreSQL does not answer, so no segment can be leased. The volume is not full, and the client is told so in time.
+#[tokio::test(start_paused = true)]
+async fn a_put_does_not_wait_for_room_longer_than_for_an_answer() {
+    let (_folder, volumes) = volumes().await;
+    volumes.store().release(SEGMENT).unwrap();
+    volumes.set_can_grow(true);
+    let begun = tokio::time::Instant::now();
+    let refused = put(&volumes, 1, b"abc").await;
+    assert!(matches!(refused, Err(UploadError::Store(error)) if error.code() == ErrorCode::BytesUnavailable));
+    assert_eq!(begun.elapsed().as_secs(), ANSWER_WAIT.as_secs());
 }
 
 #[tokio::test]
@@ -270,7 +283,7 @@ async fn another_gateways_volume_is_read() {
     stored.settle(true);
     let locator = only(&stored);
     let elsewhere = tempfile::tempdir().unwrap();
-    let other = Volumes::new(&settings(elsewhere.path(), &[folder.path()]));
+    let other = Volumes::new(&settings(elsewhere.path(), &[folder.path()]), ANSWER_WAIT);
     let code = |read: Result<Vec<u8>>| read.map_err(|error| error.code());
     assert_eq!(code(get(&other, &locator, 0..3).await), Err(ErrorCode::BytesUnavailable), "of which cluster?");
     other.set_cluster(CLUSTER);
@@ -287,7 +300,7 @@ async fn a_volume_is_read_before_it_is_mounted() {
     let mut stored = put(&first, 1, b"abc").await.unwrap();
     stored.settle(true);
     let locator = only(&stored);
-    let second = Volumes::new(&settings(folder.path(), &[]));
+    let second = Volumes::new(&settings(folder.path(), &[]), ANSWER_WAIT);
     second.set_cluster(CLUSTER);
     assert!(second.own().is_err());
     assert_eq!(get(&second, &locator, 0..3).await.unwrap(), b"abc");

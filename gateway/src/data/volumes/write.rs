@@ -1,6 +1,6 @@
 //! Writes a client's bytes into the volume, one piece at a time, so that a large body is never in memory as a whole.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use futures::Stream;
@@ -15,8 +15,6 @@ use super::{
 
 /// Larger objects are written in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
-/// How long a put waits for more room.
-const ROOM_WAIT_MAX: Duration = Duration::from_secs(20);
 
 impl Volumes {
     /// Stores a client's bytes. On an error none remain. `generation`: one that nothing else has, or ever had.
@@ -74,8 +72,8 @@ impl Volumes {
             return gone;
         }
         match cause {
-            mantle_volumes::Error::Full { .. } if self.has_closed_segments() => {
-                unavailable("segments of the volume are being leased anew, which needs every node of PostgreSQL")
+            mantle_volumes::Error::Full { .. } if self.is_more_to_come() => {
+                unavailable("the volume gets more room, or its segments are leased anew; both need PostgreSQL")
             }
             mantle_volumes::Error::Full { .. } => {
                 tracing::warn!(%cause, "the volume is full");
@@ -99,7 +97,7 @@ impl Volumes {
         if !self.is_crowded() {
             return coming;
         }
-        let deadline = Instant::now() + ROOM_WAIT_MAX;
+        let deadline = Instant::now() + self.0.room_wait;
         let mut changes = self.0.changed.subscribe();
         while self.is_crowded() {
             self.want();
