@@ -50,7 +50,7 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      begin_operation_delegated certificate_problems compact_delegated compact_directories compact_directory condition_fault count_and_emit
      create_index_group create_restore_point creation_fault delegate_functions delegated_functions
      delete_object_delegated delete_object_distributed delete_object_one delta_ts_base
-     await_answer await_recording directory_name_fault directory_of_each_node distribute distributed_tables drop_index_group drop_index_slot drop_inline emit
+     await_recording directory_name_fault directory_of_each_node distribute distributed_tables drop_index_group drop_index_slot drop_inline emit
      emit_directories empty_delegated empty_directories error_meaning exhaustion_problems first_entries free_bytes
      freed_between_delegated freed_or_left grant_namespace
      grantable holds holds_key id_fault import_count import_directories_delegated import_insert import_insert_distributed

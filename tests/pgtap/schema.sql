@@ -70,7 +70,7 @@ SELECT is_empty($$
      WHERE p.pronamespace = 'mantle'::regnamespace AND has_function_privilege(r, p.oid, 'EXECUTE') AND p.provolatile = 'v'
        AND array_to_string(coalesce(p.proconfig, '{}'), ' ') NOT LIKE '%lock_timeout=%'
        AND p.proname <> ALL (string_to_array('mkdir put_object compact end_stale_session lease lineage inline_usage '
-               'mutation_fault_code open_transactions replay segment_locators server_problems standby_flush unused_locators volume_nodes '
+               'mutation_fault_code open_transactions segment_locators server_problems standby_flush unused_locators volume_nodes '
                'worker_problems', ' '))
 $$, 'a change that a service makes waits for a lock for some time only (P18)');
 SELECT is_empty($$

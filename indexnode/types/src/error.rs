@@ -102,7 +102,7 @@ error_table! {
     DatabaseUnavailable "database_unavailable" "MT054" 503 "ServiceUnavailable" SameRequestId "PostgreSQL does not answer, or refused for a temporary reason.";
     UnknownGroup "unknown_group" "MT055" 503 "ServiceUnavailable" SameRequestId "The IndexNode that was asked has no replica of the index group.";
     NotServed "not_served" "MT056" 503 "ServiceUnavailable" SameRequestId "The index group that was asked does not serve the namespace, or not yet; another group does, or will soon.";
-    BytesUnavailable "bytes_unavailable" "MT057" 503 "ServiceUnavailable" SameRequestId "The bucket of the objects' bytes does not answer or refuses the gateway; or this gateway has not mounted its volume, or cannot read the volume of another gateway.";
+    BytesUnavailable "bytes_unavailable" "MT057" 503 "ServiceUnavailable" SameRequestId "The bucket of the objects' bytes does not answer or refuses the gateway; or this gateway has not mounted its volume, or cannot read the volume of another gateway; or PostgreSQL does not answer while the volume needs more room, or new leases of its segments.";
     NoSuchVolume "no_such_volume" "MT058" 404 "InternalError" No "The volume is not registered.";
     VolumeSuperseded "volume_superseded" "MT059" 409 "InternalError" No "The volume was mounted again later: this is an old copy of it, or an older mount.";
     BytesCorrupt "bytes_corrupt" "MT060" 500 "InternalError" No "The object's bytes are not those that were written: the storage has damaged them.";
