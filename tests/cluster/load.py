@@ -9,7 +9,9 @@ import itertools
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Self
 
 from stack.poll import wait_until
 from tests.support.rest import Answer, Rest
@@ -78,26 +80,32 @@ class Probe:
         end.wait(PACE_S)
 
 
-class Load:
-    """Probes that run while the block does; a wrong answer ends it with a failure."""
+class Workers:
+    """Steps that are repeated while the block runs, each by a thread; a wrong answer ends the block with a failure.
 
-    def __init__(self, probes: list[Probe]):
-        self.probes = probes
+    A step gets an event, which is set when the block ends.
+    """
+
+    def __init__(self, steps: list[Callable[[threading.Event], None]]):
+        self._faults: list[str] = []
         self._end = threading.Event()
-        works = [work for probe in probes for work in (probe.write_one, probe.read_one)]
-        self._threads = [threading.Thread(target=self._repeat, args=(work,), daemon=True) for work in works]
+        self._threads = [threading.Thread(target=self._repeat, args=(step,), daemon=True) for step in steps]
 
-    def longest_s(self, since: float, until: float, chosen: list[Probe]) -> tuple[float, float]:
-        """For the given probes, the longest time without a write (of unkeyed ones) and without a lookup."""
-        writes = max(probe.writes.longest_gap_s(since, until) for probe in chosen if not probe.keyed)
-        return writes, max(probe.reads.longest_gap_s(since, until) for probe in chosen)
+    @property
+    def wrong(self) -> list[str]:
+        """What was wrong so far."""
+        return self._faults
 
-    def _repeat(self, work) -> None:
+    def _repeat(self, step: Callable[[threading.Event], None]) -> None:
         while not self._end.is_set():
-            work(self._end)
+            try:
+                step(self._end)
+            except Exception as fault:  # a fault of the step itself would end the thread unseen
+                self._faults.append(repr(fault))
+                raise
             self._end.wait(PACE_S)
 
-    def __enter__(self) -> "Load":
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self
@@ -106,8 +114,27 @@ class Load:
         self._end.set()
         for thread in self._threads:
             thread.join()
-        wrong = [what for probe in self.probes for what in probe.wrong]
-        assert wrong == [], f"{len(wrong)} wrong answers, first: {wrong[0]}"
+        assert self.wrong == [], f"{len(self.wrong)} wrong answers, first: {self.wrong[0]}"
+
+    def _why_not(self) -> str | None:
+        return next(iter(self.wrong), None)
+
+
+class Load(Workers):
+    """Probes that run while the block does."""
+
+    def __init__(self, probes: list[Probe]):
+        self.probes = probes
+        super().__init__([step for probe in probes for step in (probe.write_one, probe.read_one)])
+
+    @property
+    def wrong(self) -> list[str]:
+        return [*self._faults, *(what for probe in self.probes for what in probe.wrong)]
+
+    def longest_s(self, since: float, until: float, chosen: list[Probe]) -> tuple[float, float]:
+        """For the given probes, the longest time without a write (of unkeyed ones) and without a lookup."""
+        writes = max(probe.writes.longest_gap_s(since, until) for probe in chosen if not probe.keyed)
+        return writes, max(probe.reads.longest_gap_s(since, until) for probe in chosen)
 
     @property
     def acknowledged(self) -> list[str]:
@@ -124,6 +151,3 @@ class Load:
         wait_until(
             have_moved, f"{more} more acknowledgements and answers of each probe", PROGRESS_BOUND_S, self._why_not
         )
-
-    def _why_not(self) -> str | None:
-        return next((what for probe in self.probes for what in probe.wrong), None)

@@ -30,7 +30,7 @@ from stack.poll import wait_until
 
 from . import oracle
 from .clients import make_directories, s3_at
-from .load import PACE_S, PROGRESS_BOUND_S, Times
+from .load import PACE_S, PROGRESS_BOUND_S, Times, Workers
 
 SIZES = (1 << 10, 300 << 10)
 KEYS, TREES, KEYS_OF_TREE = 8, 3, 5
@@ -252,32 +252,19 @@ class Writer:
         return Body(f"{self.prefix} {next(self._numbers)} {uuid.uuid4().hex}\n", size)
 
 
-class ObjectLoad:
-    """Writers and readers while the block runs; a wrong answer ends it with a failure."""
+class ObjectLoad(Workers):
+    """Writers and readers while the block runs."""
 
     def __init__(self, callers: Callers, ns: str, writers: list[Writer]):
         self.callers, self.ns, self.writers = callers, ns, writers
         self.reads = [Times() for _ in range(len(callers))]
-        self._wrong: list[str] = []
-        self._end = threading.Event()
-        works = [lambda writer=writer: writer.step(self._end) for writer in writers]
-        works += [lambda number=number: self._read_one(number) for number in range(len(callers))]
-        self._threads = [threading.Thread(target=self._repeat, args=(work,), daemon=True) for work in works]
-
-    def __enter__(self) -> "ObjectLoad":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_ignored) -> None:
-        self._end.set()
-        for thread in self._threads:
-            thread.join()
-        assert self.wrong == [], f"{len(self.wrong)} wrong answers, first: {self.wrong[0]}"
+        self._misread: list[str] = []
+        readers = [lambda _end, number=number: self._read_one(number) for number in range(len(callers))]
+        super().__init__([*(writer.step for writer in writers), *readers])
 
     @property
     def wrong(self) -> list[str]:
-        return [*self._wrong, *(what for writer in self.writers for what in writer.wrong)]
+        return [*self._faults, *self._misread, *(what for writer in self.writers for what in writer.wrong)]
 
     @property
     def keys(self) -> list[Key]:
@@ -289,7 +276,7 @@ class ObjectLoad:
         before = counts()
         have_moved = lambda: all(now >= then + more for now, then in zip(counts(), before, strict=True))
         what = f"{more} more changes of each writer"
-        wait_until(have_moved, what, PROGRESS_BOUND_S, lambda: next(iter(self.wrong), None))
+        wait_until(have_moved, what, PROGRESS_BOUND_S, self._why_not)
 
     def changes(self, group: int, gateway: int, since: float, until: float) -> int:
         """How many changes plain writers made in directories of a group through a gateway."""
@@ -302,15 +289,6 @@ class ObjectLoad:
             works = [(key, number) for key in self.keys for number in range(len(self.callers))]
             wrong = [what for what in pool.map(lambda work: self._wrong_at_rest(*work), works) if what]
         assert wrong == [], f"{len(wrong)} of {len(works)} wrong answers, first: {wrong[0]}"
-
-    def _repeat(self, work: Callable[[], None]) -> None:
-        while not self._end.is_set():
-            try:
-                work()
-            except Exception as fault:  # a fault of this module would end the thread unseen
-                self._wrong.append(repr(fault))
-                raise
-            self._end.wait(PACE_S)
 
     def _read_one(self, gateway: int) -> None:
         keys = self.keys
@@ -329,7 +307,7 @@ class ObjectLoad:
         self.reads[gateway].at.append(time.monotonic())
         what = mismatch(key, since, cut, status, found)
         if what:
-            self._wrong.append(what)
+            self._misread.append(what)
 
     def _wrong_at_rest(self, key: Key, gateway: int) -> str | None:
         read = lambda: next((answer for answer in [self._read(key, gateway)] if answer[0] not in PASSING), None)
