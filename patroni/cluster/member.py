@@ -73,7 +73,8 @@ class Member(PostgreSQL):
             "nodes": "\n".join(
                 f"    - hostssl {DATABASE} index {network} scram-sha-256" for network in self.layout.nodes
             ),
-            "watchdog": WATCHDOG, **certificates.of(self.layout, self.host), **times.of("patroni", "postgresql"),
+            "watchdog": WATCHDOG, **certificates.of(self.layout, self.host),
+            **times.of("patroni", "postgresql", "citus"),
         }  # fmt: skip
         text = template.filled("patroni.yml", values)
         return text + (template.filled("patroni-citus.yml", values) if self.layout.shape.is_citus else "")

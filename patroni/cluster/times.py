@@ -60,7 +60,7 @@ def failover_s(t: Times) -> float:
 def relations(t: Times) -> list[tuple[bool, str]]:
     """Each relation with its reason."""
     patroni, etcd, haproxy, pgbouncer = t["patroni"], t["etcd"], t["haproxy"], t["pgbouncer"]
-    gateway, index, compiled = t["gateway"], t["indexnode"], t["compiled"]
+    gateway, index, compiled, citus = t["gateway"], t["indexnode"], t["compiled"], t["citus"]
     ttl, loop, retry = patroni["ttl_s"], patroni["loop_wait_s"], patroni["retry_timeout_s"]
     detection_s = haproxy["fall"] * haproxy["check_interval_ms"] / 1000 + haproxy["check_timeout_ms"] / 1000
     return [
@@ -77,6 +77,11 @@ def relations(t: Times) -> list[tuple[bool, str]]:
          "an IndexNode notices a synchronous standby before Patroni may promote it: standby_recheck_s < loop_wait_s"),
         (t["postgresql"]["wal_sender_timeout_s"] > ttl,
          "a standby is not cut off by a stall that Patroni forgives: wal_sender_timeout_s > ttl_s"),
+        (t["postgresql"]["client_silence_s"] > ttl + t["postgresql"]["client_probe_s"],
+         "nor is any other client: client_silence_s > ttl_s + client_probe_s"),
+        (citus["node_connect_timeout_s"] + citus["node_silence_s"] + citus["node_probe_s"] < ttl,
+         "no session waits for a lost node when its standby is promoted, so nothing delays its entry in pg_dist_node: "
+         "node_connect_timeout_s + node_silence_s + node_probe_s < ttl_s"),
         (pgbouncer["server_connect_timeout_s"] + pgbouncer["server_login_retry_s"] < pgbouncer["query_wait_timeout_s"],
          "a PgBouncer tries its server more than once before it refuses: "
          "server_connect_timeout_s + server_login_retry_s < query_wait_timeout_s"),

@@ -2,6 +2,7 @@
 
 import time
 
+import botocore.exceptions
 import pytest
 
 from cluster import faults, tafdb, times
@@ -11,7 +12,7 @@ from stack.poll import wait_until
 from tests.support.slots import drop_slot
 
 from . import runbook
-from .clients import rest_of, s3_of, session
+from .clients import make_directories, rest_of, s3_of, session
 from .load import PROGRESS_BOUND_S, Probe
 from .measure import index_leader, measured
 from .oracle import assert_nothing_is_lost
@@ -97,6 +98,39 @@ def test_a_cut_off_leader_of_the_index_is_replaced(cluster: Cluster, ns: str, pr
         cluster.network.heal()
     leader.await_ready()
     assert_nothing_is_lost(cluster, ns, load.acknowledged)
+
+
+@pytest.mark.long
+def test_a_lost_coordinator_keeps_no_lock(cluster: Cluster, ns: str) -> None:
+    """Its transaction has a row's lock on a worker. Nobody tells the worker that its client is lost."""
+    if not cluster.shape.is_citus:
+        pytest.skip("without Citus there is no worker")
+    ((directory, id),) = make_directories(cluster, ns, 1)[max(cluster.groups)]
+    put = {"Bucket": ns, "Key": f"{directory}/object", "Body": b"bytes"}
+    s3_of(cluster).put_object(**put)
+    old = cluster.leader(COORDINATOR)
+    connection = session(cluster, COORDINATOR)
+    try:
+        connection.autocommit = False
+        locked = connection.execute("SELECT name FROM mantle.meta WHERE pid = %s FOR UPDATE", [id]).fetchall()
+        assert locked
+        assert not is_put(cluster, put)
+        cluster.network.partition(old.host)
+        cluster.leader(COORDINATOR, FAILOVER_BOUND_S, other_than=old)
+        wait_until(lambda: is_put(cluster, put), "the lock to end", FAILOVER_BOUND_S)
+    finally:
+        cluster.network.heal()
+        connection.close()
+    cluster.await_protection(COORDINATOR)
+
+
+def is_put(cluster: Cluster, put: dict) -> bool:
+    try:
+        s3_of(cluster).put_object(**put)
+    except botocore.exceptions.ClientError as error:
+        assert error.response["ResponseMetadata"]["HTTPStatusCode"] == 503, error
+        return False
+    return True
 
 
 @pytest.mark.long

@@ -2,7 +2,9 @@
 //! line as its answer.
 
 use std::{
+    fs::File,
     io::Write as _,
+    os::unix::fs::OpenOptionsExt as _,
     path::PathBuf,
     sync::{
         Arc,
@@ -169,7 +171,8 @@ fn config(options: &Options, at: usize) -> Result<Config> {
     let folder = options.folder.join(at.to_string());
     std::fs::create_dir_all(&folder)?;
     let password = folder.join("password");
-    std::fs::write(&password, "unused")?;
+    // A replica refuses a password file that others may read.
+    File::options().write(true).create(true).truncate(true).mode(0o600).open(&password)?.write_all(b"unused")?;
     let certificates = options.folder.join(REPLICAS);
     let file = |name: &str| certificates.join(name);
     let tls = format!(
