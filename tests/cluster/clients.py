@@ -1,6 +1,7 @@
 """Clients of a cluster under test: REST, S3, a superuser's session, and the availability probes."""
 
 import uuid
+from collections.abc import Callable
 
 import boto3
 import botocore.config
@@ -118,9 +119,9 @@ def make_directories(cluster: Cluster, ns: str, each: int) -> dict[int, list[tup
     return found
 
 
-def make_probes(cluster: Cluster, ns: str) -> dict[int, list[Probe]]:
-    """Probes in new directories, by the group that has the content of each."""
-    clients = lambda number: [rest_of(cluster, (number + at) % 2) for at in range(2)]
+def make_probes(cluster: Cluster, ns: str, rest: Callable[[Cluster, int], Rest] = rest_of) -> dict[int, list[Probe]]:
+    """Probes in new directories, by the group that has the content of each. `rest`: a client at a gateway."""
+    clients = lambda number: [rest(cluster, (number + at) % 2) for at in range(2)]
     return {
         group: [Probe(ns, *made, *clients(number), keyed=number % 2 == 0) for number, made in enumerate(directories)]
         for group, directories in make_directories(cluster, ns, PROBES_EACH).items()

@@ -17,17 +17,17 @@ import pytest
 from cluster.cluster import Cluster
 from cluster.layout import COORDINATOR, PORT_HAPROXY_METRICS, PORT_PATRONI, PORT_PGBOUNCER
 from cluster.member import Member
-from cluster.services import ClusterGateway, Pooler, Proxy
+from cluster.services import Pooler, Proxy
 from stack import http, secret
 from stack.pgbouncer import ADMINISTRATOR
 from stack.poll import wait_until
 from stack.service import Service
 from tests.support.rest import Rest
 
-from .clients import PROBES_EACH, make_directories
+from .clients import make_probes
 from .load import Load, Probe
 from .measure import REPORT, Gaps, Measured
-from .oracle import assert_nothing_is_lost, rest_at
+from .oracle import assert_nothing_is_lost
 from .way_to_tls import TEXTS, Step, Way
 
 BOUND_S = 90.0
@@ -35,7 +35,7 @@ PLAIN_SESSIONS = """
     SELECT usename, client_addr, application_name FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
      WHERE NOT ssl AND client_addr IS NOT NULL AND pid <> pg_backend_pid()
 """
-WHO = 'mantle_{}_open_connections{{kind="plain"}}'
+PLAIN_OPEN = 'mantle_{}_open_connections{{kind="plain"}}'
 
 
 def texts(cluster: Cluster) -> dict[Path, str]:
@@ -157,23 +157,20 @@ class Steps:
     def gateways(self) -> None:
         restart(self.cluster.gateways)
 
-    def all_of_mantle(self) -> None:
-        self.index()
-        self.gateways()
-
     def await_no_plain(self, service: Service, kind: str) -> None:
         """Waits until its metrics show no open plain connection."""
 
         def none_is_open() -> bool:
             shown = service.metrics()
-            return bool(shown) and shown.get(WHO.format(kind), 0) == 0
+            return bool(shown) and shown.get(PLAIN_OPEN.format(kind), 0) == 0
 
         self.settle(f"the end of plain connections to {service.name}", none_is_open)
 
     def strict(self) -> None:
         for replica in self.cluster.replicas:
             self.await_no_plain(replica, "tls")
-        self.all_of_mantle()
+        self.index()
+        self.gateways()
 
     def https(self) -> None:
         for gateway in self.cluster.gateways:
@@ -220,20 +217,14 @@ def plain(cluster: Cluster) -> Iterator[Steps]:
             cluster.start()
 
 
-def plain_rest(cluster: Cluster, gateway: ClusterGateway) -> Rest:
+def plain_rest(cluster: Cluster, number: int) -> Rest:
+    """The native API at one gateway, by HTTP."""
+    gateway = cluster.gateways[number]
     return Rest(gateway.host.address, gateway.port, secret.read(cluster.layout, "token"))
 
 
-def probes_of(
-    cluster: Cluster, ns: str, directories: dict[int, list[tuple[str, int]]], caller: Callable[[ClusterGateway], Rest]
-) -> list[Probe]:
-    """A probe in each directory, whose writer and reader use different gateways."""
-    first, second = cluster.gateways
-    return [
-        Probe(ns, *made, caller(first), caller(second), keyed=number % 2 == 0)
-        for of_group in directories.values()
-        for number, made in enumerate(of_group)
-    ]
+def load_of(probes: dict[int, list[Probe]]) -> Load:
+    return Load([probe for of_group in probes.values() for probe in of_group])
 
 
 @contextmanager
@@ -251,11 +242,9 @@ def reported(what: str, load: Load) -> Iterator[None]:
 @pytest.mark.timeout(1500, method="signal")
 def test_a_running_cluster_gets_tls(cluster: Cluster, ns: str) -> None:
     at_the_end = texts(cluster)
-    of_plain, of_tls = (make_directories(cluster, ns, PROBES_EACH) for _ in range(2))
+    by_http, by_https = load_of(make_probes(cluster, ns, plain_rest)), load_of(make_probes(cluster, ns))
     with plain(cluster) as steps:
         assert all(steps.shown(member, "ssl") == "off" for member in cluster.members)
-        by_http = Load(probes_of(cluster, ns, of_plain, lambda gateway: plain_rest(cluster, gateway)))
-        by_https = Load(probes_of(cluster, ns, of_tls, lambda gateway: rest_at(cluster, gateway)))
         with ExitStack() as until_the_end:
             with by_http, reported("plain connections to TLS: clients by HTTP", by_http):
                 for step in (step for step in Step if Step.PLAIN < step <= Step.GATEWAYS):

@@ -32,7 +32,7 @@ class Step(IntEnum):
 
 
 def without(text: str, *patterns: str) -> str:
-    """The text without the lines that match a pattern from their begin; each is there."""
+    """The text without the lines that start with a match of a pattern; each pattern matches a line."""
     for pattern in patterns:
         text, count = re.subn(rf"^{pattern}.*\n", "", text, flags=re.MULTILINE)
         assert count, f"no line {pattern!r}"
@@ -40,7 +40,7 @@ def without(text: str, *patterns: str) -> str:
 
 
 def replaced(text: str, pattern: str, by: str) -> str:
-    """The text with another one for each match; there is one."""
+    """The text with another one for each match; there is at least one."""
     text, count = re.subn(pattern, by, text, flags=re.MULTILINE)
     assert count, f"nothing matches {pattern!r}"
     return text
