@@ -3,6 +3,7 @@
 //! It needs a stack of its own: it makes namespaces (`bench-…`) and leaves them. A figure and its baseline are measured
 //! in the same run, in turn where the calls are comparable, because ratios hold better than absolute figures.
 
+mod bounds;
 mod busy;
 mod citus;
 mod cpu;
@@ -11,18 +12,22 @@ mod input;
 mod lookup;
 mod machine;
 mod measure;
+mod peers;
 mod plot;
 mod report;
 mod requests;
 mod rest;
 mod s3;
 mod sample;
+mod sign;
+mod signed_s3;
 mod soak;
 mod sql;
 mod stack;
 mod tls;
 mod versions;
 mod volumes;
+mod wire;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 

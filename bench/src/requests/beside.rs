@@ -30,6 +30,7 @@ use crate::{
     report::{Report, count, short},
     sample::median,
     stack::Stack,
+    wire::Connection,
 };
 
 /// Renames a second beside lookups.
@@ -110,7 +111,7 @@ impl Drop for Renaming {
 /// Returns how many renames were made. The directories have their first names again.
 async fn rename_at_pace(api: &Api<'_>, parent: &str, is_over: &AtomicBool) -> Result<usize> {
     let (pace, started) = (Duration::from_secs(1) / RENAMES, Instant::now());
-    let client = async |client: usize, connection: &super::wire::Connection| {
+    let client = async |client: usize, connection: &Connection| {
         let mut ticks = interval_at(started + pace * client as u32, pace * CLIENTS as u32);
         let mut number = 0;
         while !is_over.load(Ordering::Relaxed) || number % 2 == 1 {

@@ -5,9 +5,12 @@ use super::{
     beside::{CALLERS, Other},
     directories::{Leaf, MANTLE, MANY},
     figures::Figure,
-    peers::{GARAGE, HDFS, MINIO, Peer},
 };
-use crate::report::{Report, short};
+use crate::{
+    bounds::Bounds,
+    peers::{GARAGE, HDFS, MINIO, Peer},
+    report::Report,
+};
 
 /// Requests a second of the gateway before reads travelled in batches and renames had a fast path (2026-11-27, two
 /// processors of the reference machine, 32 clients). Other machines differ.
@@ -16,58 +19,6 @@ const RENAME_BEFORE: f64 = 1_024.0;
 const RMDIR_BEFORE: f64 = 1_720.0;
 /// "No statement": a gateway asks PostgreSQL for other reasons now and then.
 const STATEMENTS_MAX: f64 = 0.001;
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Limit {
-    Least(f64),
-    Most(f64),
-}
-
-/// A bound and what was found; no number if it was not measured in this run.
-struct Bound {
-    what: String,
-    limit: Limit,
-    found: f64,
-}
-
-impl Bound {
-    fn is_held(&self) -> bool {
-        match self.limit {
-            Limit::Least(least) => self.found >= least,
-            Limit::Most(most) => self.found <= most,
-        }
-    }
-
-    fn row(&self) -> [String; 4] {
-        let limit = match self.limit {
-            Limit::Least(least) => format!("≥ {}", exact(least)),
-            Limit::Most(most) => format!("≤ {}", exact(most)),
-        };
-        let verdict = match self.found.is_nan() {
-            true => "not measured",
-            false if self.is_held() => "held",
-            false => "**not held**",
-        };
-        [self.what.clone(), limit, exact(self.found), verdict.to_owned()]
-    }
-}
-
-fn exact(value: f64) -> String {
-    if value > 0.0 && value < 0.01 { format!("{value:.4}") } else { short(value) }
-}
-
-#[derive(Default)]
-struct Bounds(Vec<Bound>);
-
-impl Bounds {
-    fn least(&mut self, what: impl Into<String>, least: f64, found: f64) {
-        self.0.push(Bound { what: what.into(), limit: Limit::Least(least), found });
-    }
-
-    fn most(&mut self, what: impl Into<String>, most: f64, found: f64) {
-        self.0.push(Bound { what: what.into(), limit: Limit::Most(most), found });
-    }
-}
 
 /// Lookups of figures, by operation and clients.
 struct Lookup<'a>(&'a Measured);
@@ -165,24 +116,5 @@ pub fn judge(measured: &Measured, report: &mut Report) -> bool {
         "A ratio to a peer needs the peer's figure of this run. \"Before\" are figures of the reference machine from \
          before reads travelled in batches and renames had a fast path.",
     );
-    report.table("what | bound | found | verdict", &bounds.0.iter().map(Bound::row).collect::<Vec<_>>());
-    bounds.0.iter().all(|bound| bound.found.is_nan() || bound.is_held())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn verdict(limit: Limit, found: f64) -> String {
-        Bound { what: "a bound".into(), limit, found }.row()[3].clone()
-    }
-
-    #[test]
-    fn bounds_are_judged_if_they_were_measured() {
-        assert_eq!(verdict(Limit::Least(2.0), 2.0), "held");
-        assert_eq!(verdict(Limit::Least(2.0), 1.99), "**not held**");
-        assert_eq!(verdict(Limit::Most(2.0), 2.0), "held");
-        assert_eq!(verdict(Limit::Most(2.0), 2.01), "**not held**");
-        assert_eq!(verdict(Limit::Most(2.0), f64::NAN), "not measured");
-    }
+    bounds.judge(report)
 }

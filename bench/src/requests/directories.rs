@@ -8,11 +8,12 @@ use http_body_util::Full;
 use hyper::{Method, Request, StatusCode, body::Bytes};
 use serde_json::{Value, json};
 
-use super::{
-    figures::{Key, Rounds, turn},
+use super::figures::{Key, Rounds, turn};
+use crate::{
+    cpu::Servers,
+    measure::run_rounds,
     wire::{Connection, address},
 };
-use crate::{cpu::Servers, measure::run_rounds};
 
 pub const MANTLE: &str = "Mantle";
 pub const NS: &str = "bench-directories";

@@ -13,9 +13,8 @@ use tokio::{
 use super::{
     directories::{DEPTH, Leaf, MANY},
     figures::{Clock, Key, Rounds, Turn},
-    peers::Installed,
 };
-use crate::cpu::Servers;
+use crate::{cpu::Servers, peers::Installed};
 
 /// Directories, and as many files, that all clients make together. With [`MANY`] clients a leaf of one client's own
 /// then has 500 entries, and the one leaf of all 16,000, as in Mantle.

@@ -10,10 +10,7 @@ mod hdfs;
 mod kinds;
 mod misses;
 mod objects;
-mod peers;
 mod renames;
-mod sign;
-mod wire;
 
 use std::{
     fs,
@@ -30,7 +27,6 @@ use self::{
     directories::{Api, MANTLE, NS},
     figures::{Figures, Rounds},
     misses::Misses,
-    peers::{Credentials, GARAGE, HDFS, Installed, MINIO, Peer},
     renames::Together,
 };
 use crate::{
@@ -40,7 +36,9 @@ use crate::{
         contention::{self, Rates},
         rotation,
     },
+    peers::{GARAGE, HDFS, Installed, MINIO, Peer},
     report::{Report, count, short},
+    signed_s3::Credentials,
     sql::Session,
     stack::Stack,
 };

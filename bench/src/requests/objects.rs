@@ -4,17 +4,16 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use chrono::Utc;
-use http_body_util::Full;
-use hyper::{Request, body::Bytes};
+use hyper::body::Bytes;
 
-use super::{
-    figures::{Key, Rounds, turn},
-    peers::Credentials,
-    sign::{Signer, digest},
-    wire::{Connection, address},
+use super::figures::{Key, Rounds, turn};
+use crate::{
+    cpu::Servers,
+    measure::run_rounds,
+    sign::digest,
+    signed_s3::{Credentials, SignedS3},
+    wire::Connection,
 };
-use crate::{cpu::Servers, measure::run_rounds};
 
 const BUCKET: &str = "bench";
 const BODY_BYTES: usize = 1 << 10;
@@ -29,8 +28,7 @@ pub const OPERATIONS: [&str; 4] = ["PUT", "GET", "HEAD", "LIST"];
 pub struct Service<'a> {
     pub name: &'a str,
     pub servers: &'a Servers,
-    address: String,
-    signer: Signer,
+    s3: SignedS3,
     body: Bytes,
     /// Digest of the body, and of no body.
     digests: [String; 2],
@@ -52,8 +50,7 @@ impl<'a> Service<'a> {
         Ok(Self {
             name,
             servers,
-            address: address(&of.url)?,
-            signer: Signer::new(&of.access_key, &of.secret_key, region),
+            s3: SignedS3::new(of, region)?,
             digests: [digest(&body), digest(b"")],
             body: body.into(),
         })
@@ -63,19 +60,11 @@ impl<'a> Service<'a> {
     async fn call(&self, connection: &Connection, method: &str, key: &str, query: &str) -> Result<Bytes> {
         let has_body = method == "PUT" && !key.is_empty();
         let path = if key.is_empty() { format!("/{BUCKET}") } else { format!("/{BUCKET}/{key}") };
+        let body = if has_body { self.body.clone() } else { Bytes::new() };
         let digest = &self.digests[usize::from(!has_body)];
-        let signature = self.signer.sign(method, &self.address, &path, query, digest, Utc::now());
-        let uri = if query.is_empty() { path } else { format!("{path}?{query}") };
-        let request = Request::builder()
-            .method(method)
-            .uri(&*uri)
-            .header("host", &*self.address)
-            .header("x-amz-date", signature.date)
-            .header("x-amz-content-sha256", &**digest)
-            .header("authorization", signature.authorization)
-            .body(Full::new(if has_body { self.body.clone() } else { Bytes::new() }))?;
-        let (status, body) = connection.send(request).await?;
-        ensure!(status.is_success(), "{}: {method} {uri}: {status} {}", self.name, String::from_utf8_lossy(&body));
+        let (status, body) = self.s3.send(connection, method, (&path, query), body, digest).await?;
+        let text = String::from_utf8_lossy(&body);
+        ensure!(status.is_success(), "{}: {method} {path}?{query}: {status} {text}", self.name);
         Ok(body)
     }
 
@@ -109,7 +98,7 @@ impl<'a> Service<'a> {
     /// Makes the bucket, and the objects that are read; then lets clients read for a while. Their answers are checked
     /// here, so that the measured calls need not.
     async fn prepare(&self, period: Duration) -> Result<()> {
-        let connections = Connection::several(&self.address, CONNECTIONS[0]);
+        let connections = self.s3.connections(CONNECTIONS[0]);
         let made = self.call(&connections[0], "PUT", "", "").await;
         if let Err(error) = made.map(drop) {
             // A peer's script, or an earlier round, has made it.
@@ -140,7 +129,7 @@ impl<'a> Service<'a> {
         self.prepare(period / 3).await?;
         for clients in CONNECTIONS {
             for operation in OPERATIONS {
-                let connections = Connection::several(&self.address, clients);
+                let connections = self.s3.connections(clients);
                 let put = &format!("new-{round}-{clients}");
                 let call = |client: usize, at: usize| self.operation(operation, &connections[client], put, client, at);
                 let turn = turn(self.servers, clients, (period, usize::MAX), call).await?;

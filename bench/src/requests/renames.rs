@@ -9,6 +9,7 @@ use crate::{
     measure::run_clients,
     report::{Report, count, short},
     sample::median,
+    wire::Connection,
 };
 
 pub const CLIENTS: usize = 64;
@@ -21,7 +22,7 @@ pub struct Together {
 }
 
 /// A client's directory, which is renamed to and fro. `number`: of the rename.
-pub async fn to_and_fro(api: &Api<'_>, connection: &super::wire::Connection, place: &str, number: usize) -> Result<()> {
+pub async fn to_and_fro(api: &Api<'_>, connection: &Connection, place: &str, number: usize) -> Result<()> {
     let [here, there] = ["d", "r"].map(|name| format!("{place}-{name}/"));
     let (source, destination) = if number.is_multiple_of(2) { (here, there) } else { (there, here) };
     api.rename(connection, &source, &destination).await

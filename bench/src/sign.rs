@@ -1,5 +1,5 @@
 //! Signature Version 4 in headers, as SDKs sign: the digest of the body is signed too. The key of a day is derived
-//! once. (`rusty-s3`, which the other measurements use, presigns URLs.)
+//! once. (`rusty-s3`, which `s3` uses, presigns URLs.)
 
 use std::cell::RefCell;
 

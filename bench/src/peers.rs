@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use tokio::process::Command;
 
-use crate::cpu::Servers;
+use crate::{cpu::Servers, signed_s3::Credentials};
 
 /// What the peers' own settings leave to be filled in.
 const PLACEHOLDER: &str = "PEERS_FOLDER";
@@ -66,14 +66,6 @@ pub const HDFS: Peer = Peer {
     filled_in: &["hdfs/conf-qjm/core-site.xml", "hdfs/conf-qjm/hdfs-site.xml"],
     processes: &[("namenode", "nn.pid"), ("journal-1", "jn1.pid"), ("journal-2", "jn2.pid"), ("journal-3", "jn3.pid")],
 };
-
-/// The address and the keys of an S3 service.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Credentials {
-    pub url: String,
-    pub access_key: String,
-    pub secret_key: String,
-}
 
 /// Reads `export S3_URL=… S3_KEY=… S3_SECRET=…`.
 fn credentials(text: &str) -> Result<Credentials> {
