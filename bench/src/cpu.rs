@@ -32,6 +32,10 @@ impl Server {
         Self { postmaster: pid }
     }
 
+    pub fn pid(self) -> i32 {
+        self.postmaster
+    }
+
     /// The server that started this process.
     pub fn of_child(pid: i32) -> Result<Self> {
         let stat = Process::new(pid).and_then(|process| process.stat());

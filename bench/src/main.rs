@@ -14,6 +14,7 @@ mod machine;
 mod measure;
 mod peers;
 mod plot;
+mod probes;
 mod report;
 mod requests;
 mod rest;
@@ -24,6 +25,7 @@ mod signed_s3;
 mod soak;
 mod sql;
 mod stack;
+mod system_calls;
 mod tls;
 mod versions;
 mod volumes;
@@ -120,6 +122,12 @@ struct Options {
     /// Its secret key
     #[arg(long, env = "MANTLE_PEER_SECRET_KEY", default_value = "", hide_env_values = true)]
     peer_secret_key: String,
+    /// A folder with MinIO, beside which `put` measures puts; without it that is left out
+    #[arg(long, env = "PEERS", value_name = "DIR")]
+    peers: Option<PathBuf>,
+    /// Two gateways for `put` whose volumes cannot grow, separated by a semicolon: `url,probes` of each
+    #[arg(long, value_name = "GATEWAYS", value_delimiter = ';')]
+    churn: Vec<String>,
     /// Only these, by comma: load, rebuild, analysts, lookup, list, rename, mkdir, puts, contention, s3, put, inline
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
@@ -146,7 +154,7 @@ fn main() -> Result<ExitCode> {
 
 async fn perform(command: Command, output: Option<PathBuf>) -> Result<ExitCode> {
     let (report, held) = match command {
-        Command::Measure(options) => (run(*options).await?, true),
+        Command::Measure(options) => run(*options).await?,
         Command::Soak(options) => soak::run(&options).await?,
         Command::Citus(options) => citus::run(&options).await?,
         Command::Puts(options) => (measure::puts::run_alone(&options).await?, true),
@@ -162,7 +170,8 @@ async fn perform(command: Command, output: Option<PathBuf>) -> Result<ExitCode> 
     Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn run(options: Options) -> Result<Report> {
+/// Measures; answers the report and whether the bounds held.
+async fn run(options: Options) -> Result<(Report, bool)> {
     let gateways = |urls: &[String]| urls.iter().map(|url| Rest::new(url, &options.stack.token)).collect::<Vec<_>>();
     let rest = Rest::new(&options.stack.url, &options.stack.token);
     let database: tokio_postgres::Config = options.stack.database.parse()?;
@@ -189,6 +198,7 @@ async fn run(options: Options) -> Result<Report> {
          three index replicas, the gateways and the clients. Ratios hold better than absolute figures.",
         &facts,
     );
+    let mut are_held = true;
     // Reads come first, so that the vacuum after a load does not disturb the latency of writes.
     for name in MEASUREMENTS {
         let is_chosen = options.only.iter().any(|only| only == name);
@@ -205,10 +215,10 @@ async fn run(options: Options) -> Result<Report> {
             "mkdir" => measure::mkdir::run(&bench, &mut report).await?,
             "puts" => measure::puts::run(&bench, &mut report).await?,
             "s3" => measure::s3::run(&bench, &mut report).await?,
-            "put" => measure::put::run(&bench, &mut report).await?,
+            "put" => are_held &= measure::put::run(&bench, &mut report).await?,
             "inline" => measure::inline::run(&bench, &mut report).await?,
             _ => measure::contention::run(&bench, &mut report).await?,
         }
     }
-    Ok(report)
+    Ok((report, are_held))
 }

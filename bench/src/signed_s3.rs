@@ -1,15 +1,18 @@
 //! S3 over kept connections, with signatures in headers. It sends by hyper itself, because clients share the processors with the
 //! servers that are measured. (`s3` speaks more of S3, by presigned URLs.)
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use chrono::Utc;
 use http_body_util::Full;
 use hyper::{Request, StatusCode, body::Bytes};
 
 use crate::{
-    sign::Signer,
+    sign::{Signer, digest},
     wire::{Connection, address},
 };
+
+/// What the signature covers in place of a digest of the body.
+const NO_DIGEST: &str = "UNSIGNED-PAYLOAD";
 
 /// The address and the keys of an S3 service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,5 +58,27 @@ impl SignedS3 {
             .header("authorization", signature.authorization)
             .body(Full::new(body))?;
         connection.send(request).await
+    }
+
+    /// Makes a bucket; one that exists is no error.
+    pub async fn create_bucket(&self, connection: &Connection, bucket: &str) -> Result<()> {
+        let (status, text) =
+            self.send(connection, "PUT", (&format!("/{bucket}"), ""), Bytes::new(), &digest(b"")).await?;
+        let is_there = status.is_success() || status == StatusCode::CONFLICT;
+        ensure!(is_there, "the bucket {bucket}: {status} {}", String::from_utf8_lossy(&text));
+        Ok(())
+    }
+
+    /// Puts an object of `bucket/key`; answers the status, and the text of an error.
+    pub async fn put(&self, connection: &Connection, path: &str, body: Bytes) -> Result<(StatusCode, Bytes)> {
+        self.send(connection, "PUT", (&format!("/{path}"), ""), body, NO_DIGEST).await
+    }
+
+    /// Removes an object of `bucket/key`.
+    pub async fn delete(&self, connection: &Connection, path: &str) -> Result<()> {
+        let (status, text) =
+            self.send(connection, "DELETE", (&format!("/{path}"), ""), Bytes::new(), NO_DIGEST).await?;
+        ensure!(status.is_success(), "DELETE {path}: {status} {}", String::from_utf8_lossy(&text));
+        Ok(())
     }
 }

@@ -60,7 +60,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", help=only)
     peer = "with `bench --only s3`: another S3 service to measure beside, name,url,access key,secret key,pid"
     parser.add_argument("--peer", help=peer)
-    peers = "with `bench --only requests`: a folder with MinIO, Garage and HDFS, each with run.sh and stop.sh"
+    peers = "with `bench --only requests` or `put`: a folder with MinIO, Garage and HDFS, each with run.sh and stop.sh"
     parser.add_argument("--peers", type=Path, help=peers)
     parser.add_argument("--seconds", type=int, default=600, help="with `soak`: how long")
     return parser.parse_args()

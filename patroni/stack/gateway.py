@@ -81,7 +81,7 @@ class Gateway(Service):
         self.data: Path | None = layout.data / "objects"  # the folder of a file an object
         self.bucket: Bucket | None = None  # takes new bytes, if there is one
         self.volume: Path | None = None  # the folder of a volume, which takes them before a bucket
-        self.growth_segments = GROWTH_SEGMENTS
+        self.volume_settings = {"segment_bytes": SEGMENT_BYTES, "growth_segments": GROWTH_SEGMENTS}
         self.inline_bytes_max = 0  # objects up to this size are kept inside PostgreSQL
         self.credentials = layout.config / "credentials.toml"
 
@@ -129,12 +129,11 @@ replicas = [{replicas}]
 {stores}{limits}"""
 
     def _volume_settings(self) -> str:
+        settings = "".join(f"{name} = {value}\n" for name, value in self.volume_settings.items())
         return f"""
 [volumes]
 folder = "{self.volume}"
-segment_bytes = {SEGMENT_BYTES}
-growth_segments = {self.growth_segments}
-"""
+{settings}"""
 
     def create_namespace(
         self, name: str, token: str, *, mode: int | None = None, tls: ssl.SSLContext | None = None

@@ -2,8 +2,8 @@
 
 Citus is compared with a plain PostgreSQL on servers without the rest of a stack, versions of PostgreSQL likewise, and
 TLS in two stacks. Puts run on one plain server; lookups and the store of objects' bytes need no PostgreSQL. Requests
-are also measured at peers, external programs in a folder that the caller names. All write pages of docs/; none is part
-of `make test`.
+and puts of objects are also measured at peers, external programs in a folder that the caller names. All write pages of
+docs/; none is part of `make test`.
 """
 
 import os
@@ -29,8 +29,9 @@ TLS_FOLDER = REPOSITORY / ".bench-tls"
 PORTS_OF_A_STACK = 100
 CITUS_GB = 6.0
 CITUS_SETTINGS = {"shared_buffers": "512MB"}  # for each of four servers
-PUT_GB = 16.0  # objects of some turns, rows, PostgreSQL indexes and WAL of ten minutes
+PUT_GB = 24.0  # objects of some turns, rows, PostgreSQL indexes and WAL of ten minutes, and the volumes
 PUT_SEGMENTS = 16  # 1 GiB, four times what a turn puts
+CHURN_SEGMENTS = 32  # 2 GiB: what is deleted in a second is a small part of it
 INLINE_GB = 12.0  # small objects of some turns, rows, PostgreSQL indexes and WAL of ten minutes
 INLINE_BYTES_MAX = 4096
 FILLED_BYTES_PER_S_MIN = 4 << 20
@@ -139,30 +140,23 @@ def bench(
     """Writes docs/bench.md, or with `only` a page for that part. `peer`: an S3 service to measure beside. `peers`: a
     folder of programs to start and measure beside.
     """
-    if only == "lookup":
-        _lookup(part)
-        return
-    if only == "puts":
-        _puts(port_base)
-        return
-    if only == "versions":
-        _versions(part, port_base)
-        return
-    if only == "volumes":
-        _volumes()
-        return
-    if only == "put":
-        _put(part, port_base)
-        return
-    if only == "inline":
-        _inline(part, port_base)
-        return
-    if only == "tls":
-        _tls(port_base)
-        return
-    if only == "requests":
-        _requests(port_base, peers)
-        return
+    match only:
+        case "lookup":
+            return _lookup(part)
+        case "puts":
+            return _puts(port_base)
+        case "versions":
+            return _versions(part, port_base)
+        case "volumes":
+            return _volumes()
+        case "put":
+            return _put(part, port_base, peers)
+        case "inline":
+            return _inline(part, port_base)
+        case "tls":
+            return _tls(port_base)
+        case "requests":
+            return _requests(port_base, peers)
     with _stack(port_base, load.DATA_GB[part], "the bench") as (stack, variables):
         stack.start_more_gateways()
         arguments = ["measure", *_listing(stack.layout.folder, part), "--mantle", stack.layout.binaries / "mantle"]
@@ -175,7 +169,7 @@ def bench(
             "MANTLE_NOT_GATHERING_URLS": ",".join(others),
         }
         page = f"bench-{only.replace(',', '-')}.md" if only else "bench.md"
-        _measure(page, *arguments, *(["--only", only] if only else []), **variables, **more)
+        return _measure(page, *arguments, *(["--only", only] if only else []), **variables, **more)
 
 
 def _processes(stack: Stack) -> str:
@@ -220,12 +214,22 @@ def _versions(part: str, port_base: int | None) -> None:
         _measure("bench-versions.md", "versions", *arguments, MANTLE_VERSIONS_URLS=urls)
 
 
-def _put(part: str, port_base: int | None) -> None:
-    """Writes docs/bench-put.md. A second gateway of the stack keeps the bytes in a volume."""
-    with _stack(port_base, PUT_GB, "the bench") as (stack, variables), _gateway_with_volume(stack, 2) as gateway:
+def _put(part: str, port_base: int | None, peers: Path | None) -> None:
+    """Writes docs/bench-put.md. A second gateway of the stack keeps the bytes in a volume; two more have volumes that
+    cannot grow. A missed bound is a failure. Without peers MinIO is left out.
+    """
+    with (
+        _stack(port_base, PUT_GB, "the bench") as (stack, variables),
+        _gateway_with_volume(stack, 2) as gateway,
+        _gateway_with_volume(stack, 3, segments=CHURN_SEGMENTS, can_grow=False) as empty,
+        _gateway_with_volume(stack, 4, segments=CHURN_SEGMENTS, can_grow=False) as full,
+        _stopping(peers),
+    ):
         arguments = ["measure", *_listing(stack.layout.folder, part), "--mantle", stack.layout.binaries / "mantle"]
         arguments += ["--peer", f"volume,{gateway.url},{gateway.process.pid()}", "--only", "put"]
-        variables |= {"MANTLE_PROCESSES": _processes(stack)} | _peer_keys(stack)
+        arguments += ["--churn", ";".join(f"{churn.url},{churn.probe}" for churn in (empty, full))]
+        processes = f"{_processes(stack)},volume={gateway.process.pid()}"
+        variables |= {"MANTLE_PROCESSES": processes} | _peer_keys(stack) | _named(peers)
         _measure("bench-put.md", *arguments, **variables)
 
 
@@ -234,7 +238,7 @@ def _inline(part: str, port_base: int | None) -> None:
     with (
         _stack(port_base, INLINE_GB, "the bench") as (stack, variables),
         _gateway_with_volume(stack, 2) as volume,
-        _gateway_with_volume(stack, 3, INLINE_BYTES_MAX) as inline,
+        _gateway_with_volume(stack, 3, inline_bytes_max=INLINE_BYTES_MAX) as inline,
     ):
         arguments = ["measure", *_listing(stack.layout.folder, part), "--mantle", stack.layout.binaries / "mantle"]
         arguments += ["--peer", f"inline,{inline.url},{inline.process.pid()}", "--only", "inline"]
@@ -245,18 +249,24 @@ def _inline(part: str, port_base: int | None) -> None:
 
 
 @contextmanager
-def _gateway_with_volume(stack: Stack, number: int, inline_bytes_max: int = 0) -> Iterator[Gateway]:
+def _gateway_with_volume(
+    stack: Stack, number: int, *, segments: int = PUT_SEGMENTS, can_grow: bool = True, inline_bytes_max: int = 0
+) -> Iterator[Gateway]:
     """Another gateway of a stack, whose volume has room."""
     name = f"gateway-volume-{number}"
     gateway = Gateway(stack.layout, stack.account, name, port=stack.layout.more_gateway_port(number))
-    gateway.volume, gateway.growth_segments = stack.layout.data / f"volume-{number}", PUT_SEGMENTS
+    gateway.volume = stack.layout.data / f"volume-{number}"
+    gateway.volume_settings["growth_segments"] = segments
+    room = segments * SEGMENT_BYTES
+    if not can_grow:
+        gateway.volume_settings["bytes_max"] = room
     gateway.inline_bytes_max = inline_bytes_max
     try:
         start_each([gateway])
         # A new segment is filled with zeros, once.
-        bound_s = PUT_SEGMENTS * SEGMENT_BYTES / FILLED_BYTES_PER_S_MIN
+        bound_s = room / FILLED_BYTES_PER_S_MIN
         leased = lambda: gateway.metrics().get('mantle_gateway_volume_bytes{of="leased"}')
-        wait_until(lambda: leased() == PUT_SEGMENTS * SEGMENT_BYTES, "the room of the volume", bound_s)
+        wait_until(lambda: leased() == room, "the room of the volume", bound_s)
         yield gateway
     finally:
         gateway.process.stop()
@@ -287,16 +297,26 @@ def _volumes() -> None:
 
 def _requests(port_base: int | None, peers: Path | None) -> None:
     """Writes docs/bench-requests.md. A missed bound is a failure. Without peers the page keeps their last figures."""
-    with _stack(port_base, REQUESTS_GB, "the bench", REQUESTS_SETTINGS) as (stack, variables):
+    with _stack(port_base, REQUESTS_GB, "the bench", REQUESTS_SETTINGS) as (stack, variables), _stopping(peers):
         stack.postgresql.psql("ALTER SYSTEM SET pg_stat_statements.track = none; SELECT pg_reload_conf()")
-        more = {"MANTLE_PROCESSES": _processes(stack)} | ({"PEERS": str(peers.absolute())} if peers else {})
-        try:
-            _measure("bench-requests.md", "requests", **variables, **more)
-        finally:
-            for peer in PEERS if peers else ():
-                # The program stops what it starts, unless it is ended itself.
-                if list((peers / peer / "run").glob("*pid")):
-                    run([peers / peer / "stop.sh", "clean"], f"the end of {peer}")
+        more = {"MANTLE_PROCESSES": _processes(stack)} | _named(peers)
+        _measure("bench-requests.md", "requests", **variables, **more)
+
+
+def _named(peers: Path | None) -> dict[str, str]:
+    """The variable that names the folder of peers."""
+    return {"PEERS": str(peers.absolute())} if peers else {}
+
+
+@contextmanager
+def _stopping(peers: Path | None) -> Iterator[None]:
+    """Stops peers at the end: the program stops what it starts, unless it is ended itself."""
+    try:
+        yield
+    finally:
+        for peer in PEERS if peers else ():
+            if list((peers / peer / "run").glob("*pid")):
+                run([peers / peer / "stop.sh", "clean"], f"the end of {peer}")
 
 
 def _tls(port_base: int | None) -> None:

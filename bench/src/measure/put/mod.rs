@@ -1,7 +1,17 @@
-//! Puts, gets and deletes over S3 of two gateways on one database: one keeps the bytes in a folder of files, the other in a volume.
-//! They take turns.
+//! Objects over S3 of two gateways on one database: one keeps the bytes in a folder of files, the other in a volume. They take
+//! turns.
+//!
+//! - `cold`: reads of bytes that are in no cache of the kernel
+//! - `calls`: system calls and flushes an object
+//! - `churn`: puts and deletes in a volume that is nearly full
+//! - `minio`: puts beside another service
 
-use std::{cell::RefCell, time::Duration};
+mod calls;
+mod churn;
+mod cold;
+mod minio;
+
+use std::{cell::RefCell, sync::LazyLock, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use rand::Rng;
@@ -10,26 +20,89 @@ use super::{
     Bench, rotation,
     s3::{Measured, Service, services},
 };
-use crate::report::{Report, short};
+use crate::{
+    bounds::Bounds,
+    cpu::Servers,
+    report::{Report, short},
+};
 
-const SIZES: [(&str, usize); 5] =
-    [("1 KiB", 1 << 10), ("8 KiB", 8 << 10), ("64 KiB", 64 << 10), ("512 KiB", 512 << 10), ("1 MiB", 1 << 20)];
+const KIB: usize = 1 << 10;
+const SIZES: [(&str, usize); 6] = [
+    ("1 KiB", KIB),
+    ("4 KiB", 4 * KIB),
+    ("8 KiB", 8 * KIB),
+    ("64 KiB", 64 * KIB),
+    ("512 KiB", 512 * KIB),
+    ("1 MiB", 1024 * KIB),
+];
 const CONNECTIONS: [usize; 3] = [1, 20, 100];
+/// Connections of the ratios that have bounds.
+const MANY: usize = 20;
 const TURNS: u32 = 2;
 /// Most bytes that a turn puts.
 const TURN_BYTES: usize = 256 << 20;
+const NAMES: [&str; 2] = ["files", "volume"];
 
-pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
+/// Bounds on puts into the volume, beside files: size, and least ratio.
+const PUT_RATIOS_MIN: [(usize, f64); 4] = [(KIB, 2.0), (4 * KIB, 2.0), (8 * KIB, 1.6), (1024 * KIB, 0.9)];
+const GET_RATIO_MIN: f64 = 1.0;
+const DELETE_RATIO_MIN: f64 = 1.0;
+
+/// Requests a second of the second service to those of the first.
+pub(super) struct Ratio {
+    operation: &'static str,
+    size: &'static str,
+    bytes: usize,
+    connections: usize,
+    ratio: f64,
+}
+
+/// Measures; answers whether the bounds held.
+pub async fn run(bench: &Bench, report: &mut Report) -> Result<bool> {
     report.heading("Objects over S3, in files and in a volume");
-    let services = services(bench)?;
-    let [files, volume] = &services[..] else { bail!("--peer names the gateway with the volume") };
+    let mut services = services(bench)?;
+    let [files, volume] = &mut services[..] else { bail!("--peer names the gateway with the volume") };
+    // Both use the same PostgreSQL and index.
+    volume.processes = Servers::parse(&bench.options.stack.processes)?;
     files.s3.create_bucket(&files.bucket).await?;
     report.paragraph(
         "Presigned requests over kept connections, new keys in one directory, random bytes. Milliseconds; CPU: processor time a request \
          of each process with its children, in milliseconds. The client has the same processors. The gateways have the same database \
-         and take turns. Both flush bytes and metadata before they answer.",
+         and take turns. Both flush bytes and metadata before they answer. Reads find the bytes in the kernel's cache.",
     );
-    compare(bench, report, [files, volume], ["files", "volume"], &SIZES).await
+    let (services, mut bounds) = ([&*files, &*volume], Bounds::default());
+    let ratios = compare(bench, report, services, NAMES, &SIZES).await?;
+    judge(&ratios, &mut bounds);
+    cold::run(bench, report, services, &mut bounds).await?;
+    calls::run(report, services).await?;
+    churn::run(bench, report, &mut bounds).await?;
+    minio::run(bench, report, services[1], &mut bounds).await?;
+    report.heading("Bounds");
+    report.paragraph(&format!(
+        "Ratios of the volume to files, {MANY} connections, unless it says otherwise. A ratio to MinIO needs its figure of this run \
+         (`PEERS`). The bounds on the store alone, without gateway and PostgreSQL, are on the page of `make bench ONLY=volumes`.",
+    ));
+    Ok(bounds.judge(report))
+}
+
+fn judge(ratios: &[Ratio], bounds: &mut Bounds) {
+    let many: Vec<_> = ratios.iter().filter(|ratio| ratio.connections == MANY).collect();
+    for Ratio { operation, size, bytes, ratio, .. } in many {
+        let least = match *operation {
+            "PUT" => PUT_RATIOS_MIN.iter().find(|(of, _)| of == bytes).map(|(_, least)| *least),
+            "GET" => Some(GET_RATIO_MIN),
+            _ => Some(DELETE_RATIO_MIN),
+        };
+        if let Some(least) = least {
+            bounds.least(format!("{operation} of {size}"), least, *ratio);
+        }
+    }
+}
+
+/// Random bytes of the largest size.
+fn content() -> &'static [u8] {
+    static CONTENT: LazyLock<Vec<u8>> = LazyLock::new(|| rand::rng().random_iter().take(1024 * KIB).collect());
+    &CONTENT
 }
 
 /// A table of both services, by size and connections. `names`: of what they compare.
@@ -38,14 +111,16 @@ pub(super) async fn compare(
     report: &mut Report,
     services: [&Service; 2],
     [first, second]: [&str; 2],
-    sizes: &[(&str, usize)],
-) -> Result<()> {
-    let body: &'static [u8] = rand::rng().random_iter().take(1 << 20).collect::<Vec<u8>>().leak();
-    let mut table = Vec::new();
+    sizes: &[(&'static str, usize)],
+) -> Result<Vec<Ratio>> {
+    let body = content();
+    let (mut table, mut ratios) = (Vec::new(), Vec::new());
     for &(size, bytes) in sizes {
         for connections in CONNECTIONS {
             let measured = turns(bench, services, &body[..bytes], connections).await?;
             for (operation, of) in ["PUT", "GET", "DELETE"].into_iter().zip(&measured) {
+                let ratio = of[1].rate() / of[0].rate();
+                ratios.push(Ratio { operation, size, bytes, connections, ratio });
                 table.push(row([operation, size, &connections.to_string()], services, of));
             }
         }
@@ -55,7 +130,7 @@ pub(super) async fn compare(
          {second} p50 | {second} p99 | CPU of {first} | CPU of {second}"
     );
     report.table(&headings, &table);
-    Ok(())
+    Ok(ratios)
 }
 
 fn row(cells: [&str; 3], services: [&Service; 2], [first, second]: &[Measured; 2]) -> [String; 12] {
