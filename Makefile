@@ -14,6 +14,8 @@ TEST      ?=
 PLAIN     ?=
 S3_TESTS  ?=
 KEEP      ?=
+OBJECTS   ?=
+BLOCK_BYTES ?=
 PG        ?=
 ALSO      ?=
 STACK      = PYTHONPATH=patroni $(PYTHON) -m stack
@@ -112,8 +114,8 @@ simulate: python ## Run one seed of the IndexNode simulation, SEED=0, with its t
 lint: python ## Check format, warnings, documentation, imports, links and words
 	@$(SUITE) --only lint
 
-bench: python ## Measure load, memory, latencies and baselines on a stack of its own; writes docs/bench.md (FULL=1: the whole list; ONLY=contention, ONLY=lookup: a part; ONLY=puts: on PostgreSQL alone; ONLY=versions: PostgreSQL 18 against 15; ONLY=volumes: the store of objects' bytes alone; ONLY=put: objects in files and in a volume, and puts beside the MinIO in PEERS=DIR; ONLY=inline: small objects in a volume and inside PostgreSQL; ONLY=citus: Citus against plain PostgreSQL; ONLY=tls: what TLS costs; ONLY=requests: whole requests, beside the services in PEERS=DIR; ONLY=s3: objects, beside PEER=name,url,pid, with its keys in MANTLE_PEER_ACCESS_KEY and MANTLE_PEER_SECRET_KEY)
-	@$(STACK) bench $(if $(FULL),--full) $(if $(ONLY),--only $(ONLY)) $(if $(PEER),--peer "$(PEER)") $(if $(PEERS),--peers "$(PEERS)") $(if $(PORT_BASE),--port-base $(PORT_BASE))
+bench: python ## Measure load, memory, latencies and baselines on a stack of its own; writes docs/bench.md (FULL=1: the whole list; ONLY=contention, ONLY=lookup: a part; ONLY=puts: on PostgreSQL alone; ONLY=versions: PostgreSQL 18 against 15; ONLY=volumes: the store of objects' bytes alone; ONLY=put: objects in files and in a volume, and puts beside the MinIO in PEERS=DIR; ONLY=volume-size: a volume of OBJECTS=10000000 objects of 1 KiB in blocks of BLOCK_BYTES=4096; ONLY=inline: small objects in a volume and inside PostgreSQL; ONLY=citus: Citus against plain PostgreSQL; ONLY=tls: what TLS costs; ONLY=requests: whole requests, beside the services in PEERS=DIR; ONLY=s3: objects, beside PEER=name,url,pid, with its keys in MANTLE_PEER_ACCESS_KEY and MANTLE_PEER_SECRET_KEY)
+	@$(STACK) bench $(if $(FULL),--full) $(if $(ONLY),--only $(ONLY)) $(if $(PEER),--peer "$(PEER)") $(if $(PEERS),--peers "$(PEERS)") $(if $(OBJECTS),--objects "$(OBJECTS)") $(if $(BLOCK_BYTES),--block-bytes "$(BLOCK_BYTES)") $(if $(PORT_BASE),--port-base $(PORT_BASE))
 
 soak: python ## Run SEEDS=10000 seeds of the simulation; hold dirstat of a hot directory to its bounds for SECONDS=600 on a stack of its own, writes docs/soak.md
 	@MANTLE_SIMULATION_SEEDS=$(SEEDS) $(SUITE) --only simulation

@@ -7,6 +7,7 @@ mod bounds;
 mod busy;
 mod citus;
 mod cpu;
+mod disk;
 mod http;
 mod input;
 mod lookup;
@@ -28,6 +29,7 @@ mod stack;
 mod system_calls;
 mod tls;
 mod versions;
+mod volume_size;
 mod volumes;
 mod wire;
 
@@ -81,6 +83,7 @@ enum Command {
     Requests(Box<requests::Options>),
     Versions(versions::Options),
     Volumes(volumes::Options),
+    VolumeSize(Box<volume_size::Options>),
     #[command(hide = true)]
     IndexReplicas(lookup::serve::Options),
     #[command(hide = true)]
@@ -146,7 +149,8 @@ fn main() -> Result<ExitCode> {
         | Command::Puts(_)
         | Command::Tls(_)
         | Command::Requests(_)
-        | Command::Versions(_) => Builder::new_current_thread(),
+        | Command::Versions(_)
+        | Command::VolumeSize(_) => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
     };
     runtime.enable_all().build()?.block_on(perform(command, output))
@@ -163,6 +167,7 @@ async fn perform(command: Command, output: Option<PathBuf>) -> Result<ExitCode> 
         Command::Requests(options) => requests::run(&options, output.as_deref()).await?,
         Command::Versions(options) => (versions::run(&options).await?, true),
         Command::Volumes(options) => volumes::run(&options).await?,
+        Command::VolumeSize(options) => (volume_size::run(&options).await?, true),
         Command::IndexReplicas(options) => return lookup::serve::serve(&options).await.map(|()| ExitCode::SUCCESS),
         Command::Busy(options) => return busy::work(&options).map(|()| ExitCode::SUCCESS),
     };

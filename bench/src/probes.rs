@@ -1,4 +1,4 @@
-//! What a gateway says of itself: its metrics.
+//! What a gateway says of itself: whether it is ready, and its metrics.
 
 use anyhow::Result;
 use http_body_util::Full;
@@ -22,6 +22,11 @@ impl Probes {
         let request = Request::get(path).header("host", &*self.address).body(Full::default())?;
         let (status, body) = self.connection.send(request).await?;
         Ok((status, String::from_utf8_lossy(&body).into_owned()))
+    }
+
+    /// `false` also while nobody answers.
+    pub async fn is_ready(&self) -> bool {
+        self.page("/readyz").await.is_ok_and(|(status, _)| status == StatusCode::OK)
     }
 
     /// A metric by its name, with its labels as written; no number if it is not there, or while nobody answers.

@@ -74,6 +74,11 @@ impl SignedS3 {
         self.send(connection, "PUT", (&format!("/{path}"), ""), body, NO_DIGEST).await
     }
 
+    /// Reads an object of `bucket/key`.
+    pub async fn get(&self, connection: &Connection, path: &str) -> Result<(StatusCode, Bytes)> {
+        self.send(connection, "GET", (&format!("/{path}"), ""), Bytes::new(), NO_DIGEST).await
+    }
+
     /// Removes an object of `bucket/key`.
     pub async fn delete(&self, connection: &Connection, path: &str) -> Result<()> {
         let (status, text) =

@@ -48,6 +48,20 @@ def clean(stack: Stack) -> None:
         say(f"removed {load.shown(stack.given_folder)}")
 
 
+def at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return number
+
+
+def block_size(text: str) -> int:
+    number = int(text)
+    if number.bit_count() != 1 or not 512 <= number <= 65536:
+        raise argparse.ArgumentTypeError(f"{text} is no power of two from 512 to 65,536")
+    return number
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="stack", description="Mantle on one machine")
     parser.add_argument("command", choices=["install", "build", "run", "stop", "status", "clean", "bench", "soak"])
@@ -62,6 +76,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--peer", help=peer)
     peers = "with `bench --only requests` or `put`: a folder with MinIO, Garage and HDFS, each with run.sh and stop.sh"
     parser.add_argument("--peers", type=Path, help=peers)
+    objects = "with `bench --only volume-size`: how many objects"
+    parser.add_argument("--objects", type=at_least_one, default=measure.OBJECTS, help=objects)
+    blocks = "with `bench --only volume-size`: bytes of a block, a power of two from 512 to 65,536"
+    parser.add_argument("--block-bytes", type=block_size, default=measure.BLOCK_BYTES, help=blocks)
     parser.add_argument("--seconds", type=int, default=600, help="with `soak`: how long")
     return parser.parse_args()
 
@@ -103,7 +121,8 @@ def measured(given: argparse.Namespace) -> None:
     if given.only == "citus":
         measure.citus_against_plain(given.part, given.port_base)
     elif given.command == "bench":
-        measure.bench(given.part, given.port_base, given.only, given.peer, given.peers)
+        more = {name: getattr(given, name) for name in ("peer", "peers", "objects", "block_bytes")}
+        measure.bench(given.part, given.port_base, given.only, **more)
     else:
         measure.soak(given.seconds, given.port_base)
 

@@ -45,6 +45,13 @@ REQUESTS_GB = 8.0  # measured: objects, rows, PostgreSQL indexes and WAL of ten 
 # Counts statements when it is told to; until then it costs next to nothing.
 REQUESTS_SETTINGS = {"shared_preload_libraries": "mantle,pg_stat_statements"}
 PEERS = ("minio", "garage", "hdfs")
+OBJECTS = 10_000_000  # of `volume-size`
+OBJECT_BYTES = 1024
+EXTENT_HEAD_BYTES = 44  # header and checksum of an object of 1 KiB (docs/formats.md)
+BLOCK_BYTES = 4096  # the gateways' default
+# The volume grows when 85 % are used. PostgreSQL: a row with its indexes, and the answer to the request.
+GROW_SHARE, ROW_BYTES = 0.85, 1000
+VOLUME_SIZE_GB = 7.0  # max_wal_size, a step of growth, and the rest
 VOLUMES_GB = 8.0  # five volumes of 1 GiB, and the files of one turn
 TLS_GB = 6.0  # measured: objects, rows, PostgreSQL indexes and WAL of five minutes
 SOAK_GB_PER_MINUTE = 0.5  # measured: rows, PostgreSQL indexes and WAL of 4,000 puts a second, before WAL is recycled
@@ -135,10 +142,17 @@ def _make_database(server: Server) -> None:
 
 
 def bench(
-    part: str, port_base: int | None, only: str | None, peer: str | None = None, peers: Path | None = None
+    part: str,
+    port_base: int | None,
+    only: str | None,
+    *,
+    peer: str | None = None,
+    peers: Path | None = None,
+    objects: int = OBJECTS,
+    block_bytes: int = BLOCK_BYTES,
 ) -> None:
     """Writes docs/bench.md, or with `only` a page for that part. `peer`: an S3 service to measure beside. `peers`: a
-    folder of programs to start and measure beside.
+    folder of programs to start and measure beside. `objects`, `block_bytes`: of the volume of `volume-size`.
     """
     match only:
         case "lookup":
@@ -149,6 +163,8 @@ def bench(
             return _versions(part, port_base)
         case "volumes":
             return _volumes()
+        case "volume-size":
+            return _volume_size(port_base, objects, block_bytes)
         case "put":
             return _put(part, port_base, peers)
         case "inline":
@@ -270,6 +286,32 @@ def _gateway_with_volume(
         yield gateway
     finally:
         gateway.process.stop()
+
+
+def _volume_size(port_base: int | None, objects: int, block_bytes: int) -> None:
+    """Writes docs/bench-volume-size.md. Two gateways take turns with one volume; the program starts and ends them."""
+    occupied = -(-(OBJECT_BYTES + EXTENT_HEAD_BYTES) // block_bytes) * block_bytes
+    need_gb = objects * (occupied / GROW_SHARE + ROW_BYTES) / 2**30 + VOLUME_SIZE_GB
+    what = f"the bench with OBJECTS={objects} and BLOCK_BYTES={block_bytes}"
+    with _stack(port_base, round(need_gb, 1), what) as (stack, variables):
+        gateways = [_gateway_of_volume(stack, number, block_bytes) for number in (2, 3)]
+        folder, account = gateways[0].volume, stack.account
+        arguments = ["volume-size", "--objects", str(objects), "--folder", folder]
+        for gateway in gateways:
+            gateway.prepare()
+            arguments += ["--gateway", f"{gateway.config},{gateway.url},{gateway.probe}"]
+        arguments += ["--programs", stack.layout.binaries, "--log", stack.layout.logs / "gateways-with-volume.log"]
+        if account.switch:
+            arguments += ["--account", f"{account.uid}:{account.gid}"]
+        _measure("bench-volume-size.md", *arguments, **variables, MANTLE_PROCESSES=_processes(stack))
+
+
+def _gateway_of_volume(stack: Stack, number: int, block_bytes: int) -> Gateway:
+    """One of several gateways with the same folder, and a volume with the settings as shipped but for its blocks."""
+    name = f"gateway-volume-{number}"
+    gateway = Gateway(stack.layout, stack.account, name, port=stack.layout.more_gateway_port(number))
+    gateway.volume, gateway.volume_settings = stack.layout.data / "volume", {"block_bytes": block_bytes}
+    return gateway
 
 
 def _peer_keys(stack: Stack) -> dict[str, str]:

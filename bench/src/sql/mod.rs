@@ -9,6 +9,7 @@ mod proof;
 mod soak;
 mod statements;
 mod versions;
+mod volume_size;
 
 use std::{pin::pin, time::Duration};
 
