@@ -1,6 +1,7 @@
 """What `mantle size` answers for rows and WAL, against a database that is loaded, and against patroni/config."""
 
 import json
+import os
 import re
 
 import psycopg
@@ -11,6 +12,7 @@ from stack.layout import CONFIG
 
 from . import sizing
 from .inspection import command_line
+from .volume_gateway import SEGMENT_BYTES, volume_folder, volume_gateway
 
 DIRECTORIES, OBJECTS, CALLS, PARENTS = 500, 5_000, 2_000, 50
 # An answer is never less than what is used, and at most this many times as much.
@@ -63,6 +65,17 @@ def test_rows_and_wal(stack, inside, tmp_path):
     assert_covers(answer["objects"], put.meta, "a put")
     assert_covers(answer["wal_per_second"], put.wal, "the WAL of a put")
     assert_covers(answer["requests"] / 86_400, put.requests, "the answer to a put")
+
+
+def test_the_blocks_of_a_volume(stack, bucket):
+    """Not an upper bound, but what objects of one size really take."""
+    count, length = 30, 9000
+    with volume_folder(stack) as folder, volume_gateway(stack, folder=folder) as gateway:
+        s3 = gateway.s3(stack)
+        for number in range(count):
+            s3.put_object(Bucket=bucket, Key=f"k{number}", Body=os.urandom(length))
+        options = {"objects": count, "directories": 0, "gateways": 1, "segment_bytes": SEGMENT_BYTES}
+        gateway.await_used(size(stack, object_bytes=length, **options)["volume"]["used"])
 
 
 def setting(text: str, name: str) -> int:

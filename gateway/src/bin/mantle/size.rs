@@ -1,14 +1,21 @@
 //! `mantle size`: the connections, memory, disk and WAL that a cluster of a given size needs. It only calculates, and
-//! asks no server. The figures are in `size/figures.rs`; the formulas are here. `tests/e2e/test_sizing.py` and
-//! `tests/cluster/test_sizing.py` compare the answers with what running services use.
+//! asks no server. The figures are in `size/figures.rs`; the formulas are here and in `size/volume.rs`.
+//! `tests/e2e/test_sizing.py` and `tests/cluster/test_sizing.py` compare the answers with what running services use.
 
 mod figures;
+mod volume;
 
 use anyhow::Result;
 use indicatif::{BinaryBytes, HumanCount};
+use mantle_volumes::{BLOCK_BYTES_DEFAULT, Geometry, SEGMENT_BYTES_DEFAULT};
 use serde::Serialize;
 
-use crate::{exit::Exit, output::Output, table};
+use self::volume::{Objects, Volume};
+use crate::{
+    exit::{Exit, failure},
+    output::Output,
+    table,
+};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -48,6 +55,15 @@ pub struct Options {
     /// Directories made a second, sustained
     #[arg(long, value_name = "N", default_value_t = 0.0)]
     mkdirs: f64,
+    /// Bytes of an object, if the gateways keep them in volumes; 0: they do not
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    object_bytes: u64,
+    /// `volumes.block_bytes` of the gateways
+    #[arg(long, value_name = "N", default_value_t = BLOCK_BYTES_DEFAULT)]
+    block_bytes: u32,
+    /// `volumes.segment_bytes` of the gateways
+    #[arg(long, value_name = "N", default_value_t = SEGMENT_BYTES_DEFAULT)]
+    segment_bytes: u64,
 }
 
 /// The answer of `mantle size --json`. All of it is for one server or process, unless it says otherwise.
@@ -57,6 +73,7 @@ pub struct Answer {
     connections: Connections,
     memory: Memory,
     disk: Disk,
+    volume: Volume,
 }
 
 /// Connections of the busiest PostgreSQL server.
@@ -97,7 +114,7 @@ pub struct Memory {
     indexnode: u64,
     /// An IndexNode while its index is rebuilt beside the one that serves. Give it this much.
     indexnode_rebuild: u64,
-    /// A gateway.
+    /// A gateway, with its volume.
     gateway: u64,
     /// An etcd member.
     etcd: u64,
@@ -124,23 +141,29 @@ pub struct Disk {
 }
 
 pub fn run(options: &Options, output: Output) -> Result<Exit> {
-    let answer = Answer::of(options);
+    let wrong = "--block-bytes must be a power of two from 512 to 65,536, and --segment-bytes a multiple of it, at most 2^31 times it";
+    let geometry = Geometry::new(options.block_bytes, options.segment_bytes);
+    let geometry = geometry.ok_or_else(|| failure(Exit::Usage, wrong))?;
+    let answer = Answer::of(options, geometry);
     output.text(answer.text());
     output.answer(&answer);
     Ok(Exit::Fine)
 }
 
 impl Answer {
-    fn of(options: &Options) -> Self {
+    fn of(options: &Options, geometry: Geometry) -> Self {
         let connections = Connections::of(options);
         let disk = Disk::of(options);
-        let memory = Memory::of(options, &connections, &disk);
-        Self { connections, memory, disk }
+        let count = options.objects.div_ceil(options.gateways.max(1).into());
+        let volume = Objects { count, bytes: options.object_bytes, geometry }.volume();
+        let memory = Memory::of(options, &connections, &disk, &volume);
+        Self { connections, memory, disk, volume }
     }
 
     fn text(&self) -> String {
-        let Self { connections: c, memory: m, disk: d } = self;
+        let Self { connections: c, memory: m, disk: d, volume: v } = self;
         let (count, bytes) = (|n: u64| HumanCount(n).to_string(), |n: u64| BinaryBytes(n).to_string());
+        let seconds = |ms: u64| format!("{:.1} s", ms as f64 / 1e3);
         let rows = [
             ("connections", "gateways to a PgBouncer", count(c.pooler_clients)),
             ("", "PgBouncer to PostgreSQL", count(c.pooler_servers)),
@@ -166,7 +189,15 @@ impl Answer {
             ("", "a PostgreSQL server", bytes(d.server)),
             ("", "an IndexNode", bytes(d.indexnode)),
         ];
-        let rows: Vec<_> = rows.into_iter().map(|(part, what, value)| vec![part.into(), what.into(), value]).collect();
+        let of_volume = [
+            ("volume", "used blocks, of one gateway", bytes(v.used)),
+            ("", "its file", bytes(v.file)),
+            ("", "memory for its bitmaps", bytes(v.bitmaps)),
+            ("", "start: until it takes a put", seconds(v.first_put_ms)),
+            ("", "start: until all segments are in use", seconds(v.all_segments_ms)),
+        ];
+        let rows = rows.into_iter().chain(of_volume.into_iter().filter(|_| v.used > 0));
+        let rows: Vec<_> = rows.map(|(part, what, value)| vec![part.into(), what.into(), value]).collect();
         table::table(&rows)
     }
 }
@@ -202,7 +233,7 @@ impl Connections {
 }
 
 impl Memory {
-    fn of(options: &Options, connections: &Connections, disk: &Disk) -> Self {
+    fn of(options: &Options, connections: &Connections, disk: &Disk, volume: &Volume) -> Self {
         let rows = (disk.objects + disk.directories + disk.requests) as f64 / data_servers(options) as f64;
         let chosen = options.shared_buffers.map_or(rows / 4.0, |gib| gib * figures::GIB);
         let shared_buffers = chosen.max(figures::SHARED_BUFFERS_LEAST);
@@ -212,6 +243,7 @@ impl Memory {
         let shared_other = locks + figures::SHARED_OTHER_BYTES + figures::SHARED_BYTES_PER_BUFFER_BYTE * shared_buffers;
         let sessions = (connections.max_connections - connections.reserved) as f64 * figures::SESSION_BYTES;
         let index = figures::INDEXNODE_BYTES_PER_DIRECTORY * options.directories as f64;
+        let uploads = f64::from(options.uploads) * figures::UPLOAD_BYTES;
         Self {
             shared_buffers: shared_buffers as u64,
             shared_other: shared_other as u64,
@@ -220,7 +252,7 @@ impl Memory {
                 as u64,
             indexnode: (figures::INDEXNODE_BYTES + index) as u64,
             indexnode_rebuild: (figures::INDEXNODE_BYTES + 2.0 * index) as u64,
-            gateway: (figures::GATEWAY_BYTES + f64::from(options.uploads) * figures::UPLOAD_BYTES) as u64,
+            gateway: ((figures::GATEWAY_BYTES + uploads) as u64).saturating_add(volume.bitmaps + volume.locators),
             etcd: figures::ETCD_BYTES as u64,
         }
     }
@@ -262,7 +294,8 @@ mod tests {
     }
 
     fn answer(arguments: &str) -> Answer {
-        Answer::of(&Given::parse_from(["size"].into_iter().chain(arguments.split(' '))).options)
+        let options = Given::parse_from(["size"].into_iter().chain(arguments.split(' '))).options;
+        Answer::of(&options, Geometry::new(options.block_bytes, options.segment_bytes).unwrap())
     }
 
     #[test]
@@ -274,7 +307,8 @@ mod tests {
         let page = format!("| figure | value | is | source |\n|---|---|---|---|\n{rows}");
         mantle_types::pages::assert_section("sizing.md", "figures", &page);
         let example = answer(
-            "--objects 100000000 --directories 10000000 --gateways 4 --indexnodes 3 --workers 4 --puts 2000 --mkdirs 200",
+            "--objects 100000000 --directories 10000000 --gateways 4 --indexnodes 3 --workers 4 --puts 2000 --mkdirs 200 \
+             --object-bytes 65536",
         );
         mantle_types::pages::assert_section("sizing.md", "example", &format!("```\n{}```\n", example.text()));
     }
@@ -295,6 +329,17 @@ mod tests {
         let of = |workers| answer(&format!("--objects 0 --directories 0 --puts 100000 --workers {workers}")).disk;
         assert_eq!(of(4).requests, 4 * of(1).requests);
         assert_eq!(of(4).server, of(1).server);
+    }
+
+    #[test]
+    fn gateways_share_the_objects() {
+        let of =
+            |gateways| answer(&format!("--objects 1000000 --directories 0 --object-bytes 1024 --gateways {gateways}"));
+        let [one, two] = [1, 2].map(of);
+        assert_eq!((one.volume.used, two.volume.used), (4_096_000_000, 2_048_000_000));
+        let without = answer("--objects 1000000 --directories 0 --gateways 1");
+        assert_eq!(one.memory.gateway, without.memory.gateway + one.volume.bitmaps + one.volume.locators);
+        assert!(one.text().contains("used blocks") && !without.text().contains("used blocks"));
     }
 
     #[test]

@@ -67,5 +67,9 @@ figures! {
     INDEX_LOG_BYTES 512.0 * 1024.0 * 1024.0, "An IndexNode's log. At half of it a snapshot is built, and then the older half is removed.", "`indexnode/src/raft/log_limit.rs`";
     GATEWAY_BYTES 64.0 * 1024.0 * 1024.0, "A gateway.", "`tests/cluster/test_sizing.py`: 15 MiB under a load of directories";
     UPLOAD_BYTES 8.0 * 1024.0 * 1024.0, "An upload that a gateway receives.", "a piece of 1 MiB (`gateway/src/data/files/mod.rs`), and buffers";
+    VOLUME_GROW_SHARE 0.85, "How much of a volume is used when it grows.", "`volumes.grow_percent`";
+    VOLUME_GROWTH_SEGMENTS 4.0, "By how many segments it grows.", "`volumes.growth_segments`";
+    LOCATOR_BYTES 400.0, "Memory for a locator of the segment that a gateway reads at its start.", "not measured yet: `make bench ONLY=volume-size`";
+    LOCATORS_PER_SECOND 100e3, "Locators that a gateway reads a second at its start.", "not measured yet: `make bench ONLY=volume-size`";
     ETCD_BYTES 384.0 * 1024.0 * 1024.0, "An etcd member. Its database is memory-mapped, and its quota bounds it.", "`quota-backend-bytes` in `patroni/config/etcd.yml`; `tests/cluster/test_sizing.py`: 47 MiB, and 270 after it had been filled";
 }
