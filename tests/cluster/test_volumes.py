@@ -172,7 +172,7 @@ def test_a_volume_is_taken_over_while_a_worker_fails_over(cluster: Cluster, ns: 
             old = killed(cluster, WORKER)
             first.gateway.process.kill()
             other.await_ready()
-            assert taken.is_mounted()
+            wait_until(taken.is_mounted, "its metrics", SOON_S)
             load.callers.replace(0, other)
             since = time.monotonic()
             cluster.leader(WORKER, FAILOVER_BOUND_S, other_than=old)
