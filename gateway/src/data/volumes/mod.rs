@@ -34,6 +34,11 @@ use crate::config;
 
 /// When this share of the leased segments is used, puts wait for more room, in percent.
 const CROWDED_PERCENT: u8 = 97;
+/// When this share is used and no more room comes, puts wait for the blocks of deleted objects, in percent.
+const FULL_PERCENT: u64 = 98;
+/// Rounds of asking for deletes after which everything is free that was deleted before the first of them was awaited: that one may
+/// have begun before, the next one notes that the delete is over, and the third one takes it.
+const ROUNDS_OF_DELETES: u64 = 3;
 /// How long a put waits for more room, at most.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(20);
 
@@ -57,6 +62,8 @@ struct Inner {
     is_reading: AtomicBool,
     /// Bytes that puts are about to write.
     coming: AtomicU64,
+    /// Rounds in which PostgreSQL was asked for deletes.
+    rounds: AtomicU64,
     /// One more with each change of the leases or of the room.
     changed: watch::Sender<u64>,
     wanted: Notify,
@@ -93,6 +100,7 @@ impl Volumes {
             can_grow: AtomicBool::new(true),
             is_reading: AtomicBool::new(false),
             coming: AtomicU64::new(0),
+            rounds: AtomicU64::new(0),
             changed: watch::Sender::default(),
             wanted: Notify::new(),
             refused: Mutex::default(),
@@ -163,6 +171,18 @@ impl Volumes {
         self.0.changed.send_modify(|count| *count += 1);
     }
 
+    /// All deletes that may be used by now were taken.
+    pub fn took_deletes(&self) {
+        self.0.rounds.fetch_add(1, Ordering::AcqRel);
+        if self.0.changed.receiver_count() > 0 {
+            self.has_changed();
+        }
+    }
+
+    fn rounds(&self) -> u64 {
+        self.0.rounds.load(Ordering::Acquire)
+    }
+
     /// Whether more room may come.
     pub fn set_can_grow(&self, can_grow: bool) {
         self.0.can_grow.store(can_grow, Ordering::Release);
@@ -222,6 +242,12 @@ impl Volumes {
         let Some(space) = self.space_wanted() else { return false };
         let open = Space { used: space.used + space.paused, ..space };
         self.is_more_to_come() && open.level(Watermarks { more: CROWDED_PERCENT, warn: 100 }) > Level::Enough
+    }
+
+    /// Whether a put might be refused, unless blocks of deleted objects become free.
+    fn is_full(&self) -> bool {
+        let Some(Space { used, leased, .. }) = self.space_wanted() else { return false };
+        u128::from(used) * 100 > u128::from(leased) * u128::from(FULL_PERCENT)
     }
 
     /// Makes a volume readable that another gateway has mounted.

@@ -92,7 +92,7 @@ async fn bytes_of_any_size_come_back() {
     assert_eq!((only(&nothing), nothing.size), ("empty:".into(), 0));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_full_volume_refuses_and_keeps_nothing() {
     let (_folder, volumes) = volumes().await;
     let _first = put(&volumes, 1, &content(3 * MIB as usize)).await.unwrap();
@@ -134,7 +134,7 @@ async fn a_put_does_not_wait_for_room_longer_than_for_an_answer() {
     assert_eq!(begun.elapsed().as_secs(), ANSWER_WAIT.as_secs());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_put_waits_for_the_growth_of_the_volume() {
     let (_folder, volumes) = volumes().await;
     let _first = put(&volumes, 1, &content(4 * MIB as usize - (80 << 10))).await.unwrap();
@@ -151,6 +151,27 @@ async fn a_put_waits_for_the_growth_of_the_volume() {
     let (stored, ()) = tokio::join!(put(&volumes, 2, &bytes), grow);
     let locator: Locator = only(&stored.unwrap()).parse().unwrap();
     assert_eq!(locator.lease.segment, second, "it was not refused");
+}
+
+/// A client deletes and puts again: the delete's blocks are free some rounds later.
+#[tokio::test(start_paused = true)]
+async fn a_put_into_a_full_volume_waits_for_deletes_before_it() {
+    let (_folder, volumes) = volumes().await;
+    let mut first = put(&volumes, 1, &content(4 * MIB as usize - (80 << 10))).await.unwrap();
+    first.settle(true);
+    let freed = first.pieces.iter().map(|piece| piece.locator.parse::<Locator>().unwrap());
+    let take = async {
+        for round in 1..=ROUNDS_OF_DELETES {
+            volumes.wanted().await;
+            if round == ROUNDS_OF_DELETES {
+                freed.clone().for_each(|locator| volumes.store().free(&locator).unwrap());
+            }
+            volumes.took_deletes();
+        }
+    };
+    let bytes = content(100 << 10);
+    let (stored, ()) = tokio::join!(put(&volumes, 2, &bytes), take);
+    assert!(stored.is_ok(), "{stored:?}");
 }
 
 /// What others are about to write counts: they would take the room together.

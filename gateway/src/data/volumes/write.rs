@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{
     super::{Stored, StoredPiece, UploadError, Written, body::Body, failure},
-    Claim, Volumes, unavailable,
+    Claim, ROUNDS_OF_DELETES, Volumes, unavailable,
 };
 
 /// Larger objects are written in pieces of this size.
@@ -91,15 +91,16 @@ impl Volumes {
     }
 
     /// Waits while the volume grows, or its segments are leased again, rather than have the put refused, or its bytes written into
-    /// the last small gaps.
+    /// the last small gaps. In a full volume it waits for what was deleted before, which becomes free a little later.
     async fn room_for(&self, bytes: u64) -> Coming<'_> {
         let coming = Coming::new(self, bytes);
-        if !self.is_crowded() {
+        if !self.is_crowded() && !self.is_full() {
             return coming;
         }
         let deadline = Instant::now() + self.0.room_wait;
         let mut changes = self.0.changed.subscribe();
-        while self.is_crowded() {
+        let last_round = self.rounds() + ROUNDS_OF_DELETES;
+        while self.is_crowded() || self.is_full() && self.rounds() < last_round {
             self.want();
             if !matches!(timeout_at(deadline, changes.changed()).await, Ok(Ok(()))) {
                 break;

@@ -180,6 +180,7 @@ impl<'a> Keeper<'a> {
         taken?;
         self.admit_at_returned().await?;
         self.take_freed().await?;
+        self.volumes.took_deletes();
         if self.lineage.is_none() {
             return Ok(());
         }
