@@ -1,10 +1,11 @@
 --- gateway: Takes freed rows of the node of p_at in segments that a mount has. It returns each locator once, when the
 --- delete is durable on every server that may be promoted, and at least p_delay_ms old
 -- `p_horizon` is the horizon that the last call for this node returned, NULL in the first call. It has a history, a
--- transaction number below which every transaction had ended then, and a WAL position after all their commits. (A
--- mutation's commit is flushed before others see it, so the position of the last flush is such a position.) Once every
--- server that may be promoted has flushed that position, their deletes cannot be undone (P60). Only the gateway that
--- has the segment calls this, and it uses the blocks only after this call's commit.
+-- snapshot, and a WAL position after the commits of all transactions that the snapshot sees. (A mutation's commit is
+-- flushed before others see it, so the position of the last flush is such a position.) Once every server that may be
+-- promoted has flushed that position, their deletes cannot be undone (P60). A snapshot, and not the oldest transaction
+-- that runs: one that stays open anywhere on the server would keep all blocks. Only the gateway that has the segment
+-- calls this, and it uses the blocks only after this call's commit.
 CREATE FUNCTION mantle.take_freed_delegated(
     p_at bigint, p_volume int, p_mount_epoch bigint, p_horizon text, p_delay_ms bigint, p_limit int, OUT horizon text,
     OUT locators text[])
@@ -15,13 +16,14 @@ DECLARE
     v_due timestamptz := clock_timestamp() - p_delay_ms * interval '1 millisecond';
     v_durable pg_lsn;
     v_segments int[];
-    v_below xid8;
+    v_seen pg_snapshot;
 BEGIN
     PERFORM mantle.raise_fault(coalesce(
                 mantle.mutation_fault_code(),
                 CASE WHEN (p_at >= 0 AND p_volume > 0 AND p_mount_epoch > 0 AND p_delay_ms BETWEEN 0 AND {REUSE_DELAY_MAX_MS}
                            AND p_limit BETWEEN 1 AND {SEGMENTS_PER_CALL_MAX}
-                           AND coalesce(p_horizon, '0/0 0 0/0') ~ '^\d+/\d+ \d{1,19} [0-9A-F]{1,8}/[0-9A-F]{1,8}$')
+                           AND coalesce(p_horizon, '0/0 1:1: 0/0') ~
+                               '^\d+/\d+ \d{1,19}:\d{1,19}:[\d,]* [0-9A-F]{1,8}/[0-9A-F]{1,8}$')
                           IS NOT TRUE THEN '{invalid_argument}' END));
     locators := '{}';
     IF v_horizon[1] = v_lineage THEN
@@ -35,7 +37,7 @@ BEGIN
           INTO locators, v_segments
           FROM (SELECT f.locator, f.segment
                   FROM mantle.freed f JOIN mantle.admitted_segments a ON a.volume = f.volume AND a.segment = f.segment
-                 WHERE f.volume = p_volume AND f.freed <= v_due AND f.xid < v_horizon[2]::xid8
+                 WHERE f.volume = p_volume AND f.freed <= v_due AND pg_visible_in_snapshot(f.xid, v_horizon[2]::pg_snapshot)
                    AND a.mount_epoch = p_mount_epoch AND a.lineage = v_lineage
                  ORDER BY f.freed LIMIT p_limit) AS c;
         PERFORM mantle.raise_fault(mantle.latch_volume_segments(p_volume, v_segments, false));
@@ -46,8 +48,8 @@ BEGIN
             RETURNING f.locator)
         SELECT coalesce(array_agg(g.locator ORDER BY g.locator), '{}') INTO locators FROM gone AS g;
     END IF;
-    v_below := pg_snapshot_xmin(pg_current_snapshot());
-    horizon := format('%s %s %s', v_lineage, v_below, pg_current_wal_flush_lsn());
+    v_seen := pg_current_snapshot();
+    horizon := format('%s %s %s', v_lineage, v_seen, pg_current_wal_flush_lsn());
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_at]));
 END $$;
 
