@@ -49,8 +49,16 @@ def is_waiting(target: CitusTarget, mode: str) -> bool:
 
 
 def point(target: CitusTarget, name: str) -> str:
+    """Called again when it gives up, as administrators do."""
     with target.coordinator() as coordinator:
-        return coordinator.execute("SELECT mantle.create_restore_point(%s)::text", (name,)).fetchone()[0]
+
+        def made() -> str | None:
+            try:
+                return coordinator.execute("SELECT mantle.create_restore_point(%s)::text", (name,)).fetchone()[0]
+            except psycopg.errors.LockNotAvailable:
+                return None
+
+        return wait_until(made, "a restore point", BOUND_S)
 
 
 def assert_waits(target: CitusTarget, waiting: Future, mode: str) -> None:
@@ -90,6 +98,19 @@ def test_changes_wait_for_it(target, spread, later):
         waiting = later(rename_across, spread, spread.sessions[0], "late")
         assert_waits(target, waiting, "RowExclusiveLock")
     assert waiting.result(BOUND_S).code is None
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["coordinator", "worker"])
+def test_it_gives_up_soon(target, number):
+    """While it waits for a forgotten transaction, every change would wait for it."""
+    with psycopg.connect(**target.all[number]) as forgotten, target.coordinator() as coordinator:
+        forgotten.execute("LOCK TABLE mantle.meta IN ROW EXCLUSIVE MODE")
+        coordinator.execute(f"SET statement_timeout = '{BOUND_S:g}s'")
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            coordinator.execute("SELECT mantle.create_restore_point('in vain')")
+        forgotten.rollback()
+        assert coordinator.execute("SHOW lock_timeout").fetchone() == ("0",)
+        assert coordinator.execute("SELECT mantle.create_restore_point('at last') IS NOT NULL").fetchone() == (True,)
 
 
 def test_a_plain_database_has_one_too(make_target):
