@@ -13,19 +13,23 @@ CREATE FUNCTION mantle.pinned_settings() RETURNS TABLE (
     effect  text)  -- of the others
 LANGUAGE sql STABLE {as_caller} AS $$
     SELECT p.setting, p.pinned, p.sound, p.refused, p.effect
-      FROM (VALUES ('^(on|true|yes|1)$', '^(off|false|no|0)$', '^0+ *(us|ms|s|min|h|d)?$',
-                    '^(?!([1-9]\d{0,2} *(ms)?|[1-9]\d* *us)$)',  -- not below a second
-                    '^(on|true|yes|1|remote_apply'
-                    || CASE current_setting('synchronous_standby_names') WHEN '' THEN '|local|remote_write' ELSE '' END || ')$')
-           ) AS v(is_on, is_off, is_none, is_long, is_flushed)
+      FROM (VALUES (current_setting('synchronous_standby_names') = '',
+                    '^(on|true|yes|1)$', '^(off|false|no|0)$', '^0+ *(us|ms|s|min|h|d)?$',
+                    '^([1-9]\d{0,2} *(ms)?|[1-9]\d* *us)$')  -- below a second
+           ) AS v(is_alone, is_on, is_off, is_none, is_short)
      CROSS JOIN LATERAL (VALUES
         ('default_transaction_isolation', 'read committed', '^read committed$', '',
          'every mutation is refused ({wrong_isolation})'),
         ('default_transaction_read_only', 'off', v.is_off, '', 'every mutation is refused (25006)'),
-        ('synchronous_commit', 'on', v.is_flushed, '', 'every mutation is refused ({weak_commit})'),
+        ('synchronous_commit', 'on', '^(on|true|yes|1|remote_apply' || CASE WHEN v.is_alone THEN '|local|remote_write' ELSE '' END
+                                     || ')$', '', 'every mutation is refused ({weak_commit})'),
+        -- A warning says that the wait for a standby was cancelled (P18).
+        ('client_min_messages', 'notice', CASE WHEN v.is_alone THEN '' ELSE '^(?!error$)' END, '',
+         'every mutation is refused ({weak_commit})'),
         ('exit_on_error', 'off', v.is_off, '', 'each refusal ends the session, and the outcome of others is unknown'),
-        ('statement_timeout', '0', v.is_long, '', 'mutations are cut off, with an unknown outcome'),
-        ('transaction_timeout', '0', v.is_long, '', 'mutations are cut off, with an unknown outcome'),
+        ('statement_timeout', '0', '^(?!' || v.is_short || ')', '', 'mutations are cut off, with an unknown outcome'),
+        ('transaction_timeout', '0', v.is_none, v.is_short,
+         'what takes longer is cut off: mutations with an unknown outcome, imports, and copies of the directories to an index'),
         ('lock_timeout', '0', v.is_none, NULL, 'a mutation that waits for another is refused'),
         ('row_security', 'on', v.is_on, NULL, 'on Citus an index cannot read the directories'),
         ('standard_conforming_strings', 'on', v.is_on, NULL, 'statements are misread'),

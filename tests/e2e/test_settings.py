@@ -16,6 +16,7 @@ from stack import http, secret
 from stack.poll import wait_until
 from stack.service import start_each
 from tests.cluster import runbook
+from tests.support import absent_standby
 
 from . import hostile_schema
 from .clients import await_all_ready, connect_as
@@ -39,6 +40,7 @@ OTHERS = {
     "session_replication_role": "replica",
     "row_security": "off",
     "lock_timeout": "1ms",
+    "client_min_messages": "error",
     "idle_in_transaction_session_timeout": "1ms",
     "DateStyle": "German",
     "IntervalStyle": "iso_8601",
@@ -253,3 +255,33 @@ def test_a_hostile_search_path_reaches_no_statement(stack, bucket, rest, s3, sup
         superuser.execute("ALTER DATABASE mantle RESET search_path")
         pin(superuser)
         superuser.execute(f"DROP SCHEMA {hostile_schema.NAME} CASCADE")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.faults
+@pytest.mark.usefixtures("whole")
+@pytest.mark.allows("gateway", r"the database refuse[ds]|unexpected database error|could not sweep|held up, or runs out")
+@pytest.mark.allows("postgresql", r"gateway@mantle |canceling wait for synchronous replication")
+def test_a_session_that_hides_warnings_changes_nothing(stack, bucket, rest, superuser, connect):
+    """A warning says that the wait for a standby was cancelled. A session that does not send it would answer such a
+    change as done (P18).
+    """
+    key = str(uuid.uuid4())
+    with unpinned(superuser, "client_min_messages", "error"):
+        stack.pgbouncer.process.stop()
+        start_each((stack.pgbouncer,))
+        made = lambda: rest.call("PUT", f"/v1/ns/{bucket}/dirs/before").status in (201, 409)
+        wait_until(made, "a mkdir: without standbys nothing waits", READY_BOUND_S)
+        try:
+            absent_standby.demand(lambda: connect("postgres", "superuser"))
+            refused = rest.call("PUT", f"/v1/ns/{bucket}/dirs/hidden", key=key)
+            assert refused.status in (500, 503), refused
+            wait_until(lambda: not_ready(stack, "client_min_messages"), "readiness to say why", READY_BOUND_S)
+            (detail,) = named(superuser, "client_min_messages")
+            assert "role gateway" in detail
+        finally:
+            absent_standby.lift(superuser)
+        recorded = superuser.execute("SELECT count(*) FROM mantle.requests WHERE request_id = %s", (key,))
+        assert recorded.fetchone() == (0,), "nothing was carried out"
+    wait_until(lambda: probe(stack)[0] == 200, "readiness", READY_BOUND_S)
+    assert rest.insist("PUT", f"/v1/ns/{bucket}/dirs/hidden", key=key).status == 201

@@ -13,7 +13,8 @@ const READ_ONLY: &str = "25006";
 
 /// The SQLSTATE with which this transaction refuses every mutation, by its isolation, commit level and write access; NULL if
 /// it does not. Under another isolation level than READ COMMITTED the snapshot may be older than the latch (P7), and a create
-/// could commit below a removed directory. A commit that does not wait for the flush could be acknowledged, then lost.
+/// could commit below a removed directory. A commit that does not wait for the flush could be acknowledged, then lost. So could
+/// one whose wait for a standby was cancelled, if the client does not get the warning that says so (P18).
 #[pg_extern(volatile)]
 pub fn mutation_fault_code() -> Fault {
     // Not every write of a mutation is a statement, which PostgreSQL would refuse. SAFETY: a plain read.
@@ -21,9 +22,10 @@ pub fn mutation_fault_code() -> Fault {
         return Some(READ_ONLY);
     }
     // SAFETY: plain reads of backend-local settings; a string that is not null ends with NUL.
-    let (isolation, commit, standbys) = unsafe {
+    let (isolation, commit, messages, standbys) = unsafe {
         let names = pg_sys::SyncRepStandbyNames;
-        (pg_sys::XactIsoLevel as u32, pg_sys::synchronous_commit as u32, !names.is_null() && *names != 0)
+        let messages = pg_sys::client_min_messages;
+        (pg_sys::XactIsoLevel as u32, pg_sys::synchronous_commit as u32, messages, !names.is_null() && *names != 0)
     };
     if isolation > pg_sys::XACT_READ_COMMITTED {
         return Some(sqlstate(ErrorCode::WrongIsolation));
@@ -33,7 +35,8 @@ pub fn mutation_fault_code() -> Fault {
     } else {
         pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_LOCAL_FLUSH
     };
-    (commit < weakest).then(|| sqlstate(ErrorCode::WeakCommit))
+    let hides_warnings = standbys && messages > PgLogLevel::WARNING as i32;
+    (commit < weakest || hides_warnings).then(|| sqlstate(ErrorCode::WeakCommit))
 }
 
 /// Refuses too many elements, and arrays of unequal lengths.

@@ -5,6 +5,8 @@ use mantle_types::{Error, ErrorCode};
 use tokio_postgres::error::{DbError, SqlState};
 
 const CITUS_INTERMEDIATE_RESULT_NOT_FOUND: &str = "CIINF";
+/// PostgreSQL's `transaction_timeout`, from 17 on.
+const TRANSACTION_TIMEOUT: &str = "25P04";
 /// In these files Citus talks to other nodes, and commits there.
 const CITUS_CONNECTIONS: [&str; 6] = [
     "remote_commands.c",
@@ -70,6 +72,8 @@ fn kind_of(state: &SqlState, file: &str) -> Kind {
         // forwards the other node's, or XX000 when there is none. A session without its postmaster reports XX000 when
         // it waits for other nodes.
         SqlState::INTERNAL_ERROR if is_in(&CITUS_CONNECTIONS) => Kind::Lost,
+        // It ends the session.
+        _ if state.code() == TRANSACTION_TIMEOUT => Kind::Lost,
         // A standby raises the last one.
         SqlState::CANNOT_CONNECT_NOW
         | SqlState::TOO_MANY_CONNECTIONS
