@@ -9,6 +9,14 @@ BEGIN
         'prepared', current_setting('max_prepared_transactions')::int,
         'locks', current_setting('max_locks_per_transaction')::int,
         'commit', current_setting('synchronous_commit'),
+        'fsync', current_setting('fsync'),
+        'full_pages', current_setting('full_page_writes'),
+        -- On Citus a table's shards are in the same schema. What replicas report is not worth a log.
+        'unsafe_tables', (
+            SELECT coalesce(jsonb_agg(c.relname ORDER BY c.relname), '[]')
+              FROM pg_class c LEFT JOIN pg_am a ON a.oid = c.relam
+             WHERE c.relnamespace = 'mantle'::regnamespace AND c.relkind = 'r' AND c.relname <> 'index_replica_reports'
+               AND (c.relpersistence <> 'p' OR a.amname <> 'heap')),
         'synchronous', current_setting('synchronous_standby_names') <> '',
         'followed', EXISTS (SELECT FROM pg_stat_replication r LEFT JOIN pg_replication_slots s ON s.active_pid = r.pid
                              WHERE r.state = 'streaming' AND s.slot_type IS DISTINCT FROM 'logical'),
@@ -56,6 +64,11 @@ LANGUAGE sql IMMUTABLE AS $$
         (f->>'commit' = 'off' OR f->>'commit' IN ('local', 'remote_write') AND (f->>'synchronous')::boolean,
          'synchronous_commit', 'is ' || (f->>'commit') || CASE WHEN f->>'commit' <> 'off'
              THEN ' with a synchronous standby' ELSE '' END || ': mutations are refused ({weak_commit})'),
+        (f->>'fsync' = 'off', 'fsync', 'is off: a crash of the machine loses acknowledged changes, and may damage the rest'),
+        (f->>'full_pages' = 'off', 'full_page_writes',
+         'is off: a crash of the machine may leave half a page, unless the file system prevents it'),
+        (jsonb_array_length(f->'unsafe_tables') > 0, 'tables', (f->'unsafe_tables')::text
+            || ' are not logged, or not stored by the access method heap: a crash or a failover loses them'),
         ((f->>'followed')::boolean AND NOT (f->>'synchronous')::boolean, 'synchronous_standby_names',
          'is empty, though a standby follows: a failover loses acknowledged changes, of which other nodes keep parts'),
         ((f->>'primary')::boolean AND (f->>'synchronous')::boolean AND NOT (f->>'standby')::boolean, 'standby',

@@ -16,8 +16,8 @@ BEGIN
                   x.owner, x.transaction, extract(epoch FROM clock_timestamp() - x.prepared)::bigint, x.gid),
            x.prepared, true, true, age(x.transaction)::bigint
       FROM pg_prepared_xacts x;
-    -- A vacuum's snapshot delays nobody, and mantle.worker_problems reports our worker's. A snapshot without a
-    -- transaction's start is a standby's, which pg_stat_replication shows.
+    -- A vacuum's snapshot delays nobody, and mantle.worker_problems reports our worker's. A walsender's snapshot without a
+    -- transaction's start is a standby's, which pg_stat_replication shows. With track_activities off there is no start either.
     RETURN QUERY
     SELECT 'process ' || a.pid || coalesce(' in database ' || quote_ident(a.datname), ''),
            format('%s of role %s, application %s, xid %s, %s, transaction open for %s. End it: SELECT pg_terminate_backend(%s)',
@@ -31,8 +31,8 @@ BEGIN
      CROSS JOIN LATERAL (
                SELECT CASE WHEN a.backend_type = 'client backend' OR a.xact_start > a.backend_start + interval '1 second'
                            THEN a.xact_start END AS since) AS s
-     WHERE (a.backend_xid IS NOT NULL OR a.backend_xmin IS NOT NULL) AND a.xact_start IS NOT NULL
-       AND a.backend_type NOT IN ('autovacuum worker', 'mantle worker') AND a.pid <> pg_backend_pid();
+     WHERE (a.backend_xid IS NOT NULL OR a.backend_xmin IS NOT NULL)
+       AND (a.xact_start IS NOT NULL OR a.backend_type <> 'walsender') AND a.backend_type NOT IN ('autovacuum worker', 'mantle worker') AND a.pid <> pg_backend_pid();
 END $$;
 
 --- The transaction that a walsender waits for, before the server can make a slot
@@ -86,14 +86,16 @@ BEGIN
       FROM pg_roles r CROSS JOIN LATERAL (
                SELECT count(*) AS used FROM pg_stat_activity a
                 WHERE a.usesysid = r.oid AND a.backend_type = 'client backend') AS u
-     WHERE r.rolconnlimit > 0 AND u.used * 100 >= r.rolconnlimit * p_percent;
+     WHERE (r.rolconnlimit > 0 OR r.rolconnlimit = 0 AND r.rolname IN (SELECT s FROM mantle.service_roles() AS s))
+       AND u.used * 100 >= r.rolconnlimit * p_percent;
     RETURN QUERY
     SELECT 'connections', format('CONNECTION LIMIT of database %I', d.datname),
            format('%s of %s connections are in use', u.used, d.datconnlimit)
       FROM pg_database d CROSS JOIN LATERAL (
                SELECT count(*) AS used FROM pg_stat_activity a
                 WHERE a.datid = d.oid AND a.backend_type = 'client backend') AS u
-     WHERE d.datconnlimit > 0 AND u.used * 100 >= d.datconnlimit * p_percent;
+     WHERE (d.datconnlimit > 0 OR d.datconnlimit = 0 AND d.datname = current_database())
+       AND u.used * 100 >= d.datconnlimit * p_percent;
     RETURN QUERY
     SELECT 'slots', 'max_replication_slots',
            format('all %s slots are in use, so none can be made; without a reader: %s', v_slots,
@@ -108,6 +110,19 @@ BEGIN
     SELECT 'prepared_transactions', 'max_prepared_transactions', format('all %s are in use', v_prepared)
       FROM pg_prepared_xacts x HAVING v_prepared > 0 AND count(*) >= v_prepared;
 END $$;
+
+--- Login roles of services that cannot log in again. Sessions that they have, go on, so nothing else shows it before a restart
+CREATE FUNCTION mantle.login_problems() RETURNS TABLE (problem text, culprit text, detail text)
+LANGUAGE sql STABLE {as_caller} AS $$
+    SELECT 'login', format('role %I', r.rolname),
+           CASE WHEN NOT r.rolcanlogin THEN 'has sessions and is NOLOGIN: it gets no new ones'
+                ELSE format('its password was valid until %s: it gets no new sessions. ALTER ROLE %I VALID UNTIL', r.rolvaliduntil,
+                            r.rolname) END
+      FROM pg_roles r
+     WHERE NOT r.rolcanlogin AND EXISTS (SELECT FROM pg_stat_activity a WHERE a.usesysid = r.oid)
+        OR r.rolvaliduntil < clock_timestamp() AND r.rolname IN (SELECT s FROM mantle.service_roles() AS s)
+     ORDER BY r.rolname
+$$;
 
 --- Certificates of this server that expire within this many days, or that were replaced and are not loaded
 CREATE FUNCTION mantle.certificate_problems(p_days int) RETURNS TABLE (problem text, culprit text, detail text)
@@ -129,9 +144,9 @@ BEGIN
 END $$;
 
 --- mantle.server_problems with these limits: ages of a transaction and of a prepared one, the age of a snapshot in
---- transactions, and the percentage of connections in use
+--- transactions, the percentage of connections in use, and the age of a database in transactions
 CREATE FUNCTION mantle.server_problems_beyond(
-    p_transaction interval, p_prepared interval, p_snapshot bigint, p_percent int)
+    p_transaction interval, p_prepared interval, p_snapshot bigint, p_percent int, p_frozen bigint)
 RETURNS TABLE (problem text, culprit text, detail text) LANGUAGE plpgsql VOLATILE {as_caller} AS $$
 #variable_conflict use_column
 DECLARE
@@ -156,6 +171,12 @@ BEGIN
                   coalesce(host(r.client_addr), 'this machine'), age(r.backend_xmin))
       FROM pg_stat_replication r WHERE age(r.backend_xmin) > p_snapshot ORDER BY r.application_name, r.pid;
     RETURN QUERY SELECT p.problem, p.culprit, p.detail FROM mantle.exhaustion_problems(p_percent) AS p;
+    RETURN QUERY SELECT p.problem, p.culprit, p.detail FROM mantle.login_problems() AS p;
+    RETURN QUERY
+    SELECT 'wraparound', format('database %I', d.datname),
+           format('its oldest row is %s transactions old, and at 2,147 million the server stops: VACUUM (FREEZE) there',
+                  age(d.datfrozenxid))
+      FROM pg_database d WHERE age(d.datfrozenxid) > p_frozen ORDER BY d.datname;
     IF NOT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') THEN
         RETURN QUERY VALUES ('statistics', format('role %I', current_user),
                              'owns mantle and sees no transactions of others: GRANT pg_read_all_stats TO it');
@@ -171,6 +192,8 @@ DECLARE
     -- NULL, so that nothing is named, if the library is not loaded.
     v_transaction int := current_setting('mantle.transaction_age_max_s', true);
     v_prepared int := current_setting('mantle.prepared_age_max_s', true);
+    -- Half of what is possible. Vacuum begins to freeze at autovacuum_freeze_max_age, 200 million unless configured.
+    v_frozen bigint := 1000000000;
 BEGIN
     RETURN QUERY
     -- Names of other databases, roles and transactions may hold anything; this goes into logs.
@@ -178,7 +201,7 @@ BEGIN
       FROM mantle.server_problems_beyond(
                v_transaction * interval '1 second', v_prepared * interval '1 second',
                current_setting('mantle.snapshot_age_max_xids', true)::bigint,
-               current_setting('mantle.connections_max_percent', true)::int) AS p;
+               current_setting('mantle.connections_max_percent', true)::int, v_frozen) AS p;
     RETURN QUERY SELECT p.problem, p.culprit, p.detail
       FROM mantle.certificate_problems(current_setting('mantle.certificate_days_min', true)::int) AS p;
 END $$;

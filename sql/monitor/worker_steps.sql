@@ -27,7 +27,7 @@ BEGIN
         RETURN NEXT 'shared_preload_libraries lacks mantle: no worker runs here';
         RETURN;
     ELSIF NOT ARRAY['*', current_database()::text] &&
-            string_to_array(replace(current_setting('mantle.compaction_databases'), ' ', ''), ',') THEN
+            regexp_split_to_array(trim(current_setting('mantle.compaction_databases')), '\s*,\s*') THEN
         RETURN NEXT 'mantle.compaction_databases lacks this database';
         RETURN;
     ELSIF pg_is_in_recovery() THEN

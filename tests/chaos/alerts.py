@@ -53,6 +53,7 @@ UNPROVOKED = {
     "PostgreSQLCertificateIsDue": "certificates live for long; tests/e2e/test_held_up.py has one that does not",
     "CertificateIsNotLoaded": "it takes hours; tests/cluster/test_certificates.py forgets to load one",
     "CertificatesAreNotWatched": "a day without a check is longer than any fault",
+    "PostgreSQLRefusesLogins": "no fault locks a role out; tests/e2e/test_held_up.py does",
     "PostgreSQLRunsOut": "it would take the load's connections; tests/e2e/test_held_up.py uses up what nobody needs",
     "MantleObjectBytesAreDamaged": VOLUMES,
     "MantleVolumeIsNotMounted": VOLUMES,

@@ -229,9 +229,12 @@ def test_used_up_connections_are_named(stack, superuser, limited):
         with pytest.raises(psycopg.OperationalError, match="too many connections"):
             psycopg.connect(user=limited, **place)
         await_named(stack, superuser, "connections", f"CONNECTION LIMIT of role {limited}")
+        superuser.execute(f"ALTER ROLE {limited} NOLOGIN")
+        await_named(stack, superuser, "login", f"role {limited}")
     with settings(superuser, connections_max_percent=1):
         await_named(stack, superuser, "connections", "max_connections")
     await_silence(stack, "connections")
+    await_silence(stack, "login")
 
 
 @pytest.mark.allows("gateway", r"held up, or runs out")

@@ -1,7 +1,7 @@
 -- The problems that check_cluster derives from a node's facts; this needs no cluster.
 \ir setup.psql
 BEGIN;
-SELECT plan(53);
+SELECT plan(58);
 SELECT ARRAY['mantle_index_1'] AS slots \gset
 -- The facts of a node without problems.
 SELECT mantle.node_facts()
@@ -9,12 +9,17 @@ SELECT mantle.node_facts()
     "synchronous": true, "followed": true, "standby": true, "managed": true, "primary": true, "wal_keep": "8GB",
     "publication": true, "emit_is_public": false, "lost": [], "slots": {"mantle_index_1": "reserved"}, "unread_slots": [],
     "other_slots": {"mantle_index_2": "other"}, "blind_owner": null, "settings": [], "index_replicas": [],
-    "roles": [1, 2, 3, 4, 5], "hot_shards": 0}' AS sound \gset
+    "roles": [1, 2, 3, 4, 5], "hot_shards": 0, "fsync": "on", "full_pages": "on"}' AS sound \gset
 CREATE FUNCTION pg_temp.problems(facts jsonb) RETURNS text LANGUAGE sql AS $$
     SELECT coalesce(string_agg(p.problem, ' ' ORDER BY p.problem), 'none') FROM mantle.node_problems(facts, '1',
         '{mantle_index_1}') AS p
 $$;
 SELECT is(pg_temp.problems(:'sound'), 'none', 'a sound node');
+SAVEPOINT tables;
+SELECT is(mantle.node_facts()->'unsafe_tables', '[]', 'all tables are logged');
+ALTER TABLE mantle.purged_requests SET UNLOGGED;
+SELECT is(mantle.node_facts()->'unsafe_tables', '["purged_requests"]', 'one is not');
+ROLLBACK TO tables;
 SELECT is((SELECT array_agg(k ORDER BY k) FROM jsonb_object_keys(:'sound'::jsonb) AS k),
     (SELECT array_agg(k ORDER BY k) FROM jsonb_object_keys(mantle.node_facts()) AS k),
           'slots are not reported where they were not asked for');
@@ -22,6 +27,8 @@ SELECT is(pg_temp.problems(:'sound'::jsonb || w.said), w.problem, w.problem || '
   FROM (VALUES ('{"version": null}'::jsonb, 'extension'), ('{"version": "0"}', 'version'),
       ('{"worker": ["none runs", "a step fails"]}', 'worker worker'),
       ('{"server": [{"problem": "slots", "culprit": "max_replication_slots", "detail": "all are in use"}]}', 'slots'),
+               ('{"fsync": "off"}', 'fsync'), ('{"full_pages": "off"}', 'full_page_writes'),
+                   ('{"unsafe_tables": ["meta"]}', 'tables'),
                ('{"wal_level": "replica"}', 'wal_level'), ('{"prepared": 0}', 'max_prepared_transactions'),
                    ('{"locks": 64}', 'max_locks_per_transaction'),
                ('{"wal_keep": "-1"}', 'max_slot_wal_keep_size'), ('{"publication": false}', 'publication'),

@@ -63,7 +63,7 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      local_rows_estimate local_shards locator_segment locator_volume locators_without_object lost_by_upgrade
      maintain_busy_directories maintain_compaction maintain_directories maintain_freed maintain_pruning
      maintain_requests maintain_trash make_prepare_keys message_functions metadata_fault mkdir_delegated
-     mkdir_distributed mkdir_fallback mkdir_one mounted move_entry move_namespace namespace_fault namespace_name_fault
+     login_problems mkdir_distributed mkdir_fallback mkdir_one mounted move_entry move_namespace namespace_fault namespace_name_fault
      new_slot_name node_facts node_partitions node_problems object_name_fault oldest_requests_end outcome_of_request
      over_local_shards part_marker permission_of permission_text pin_settings pin_settings_here pinned_settings
      placement_fault

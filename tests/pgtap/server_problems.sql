@@ -1,11 +1,12 @@
 -- What holds a server up, or is used up, is named, with its culprit.
 \ir setup.psql
-SELECT plan(16);
+SELECT plan(23);
 -- Limits that nothing reaches: a year, and all connections.
 CREATE FUNCTION pg_temp.told(of_kind text, transaction interval DEFAULT '1 year', prepared interval DEFAULT '1 year',
-    snapshot bigint DEFAULT 2000000000, percent int DEFAULT 100) RETURNS text LANGUAGE sql AS $$
+    snapshot bigint DEFAULT 2000000000, percent int DEFAULT 100, frozen bigint DEFAULT 2000000000)
+RETURNS text LANGUAGE sql AS $$
     SELECT coalesce(string_agg(p.culprit, '; ' ORDER BY p.culprit), 'nobody')
-      FROM mantle.server_problems_beyond(transaction, prepared, snapshot, percent) AS p WHERE p.problem = of_kind
+      FROM mantle.server_problems_beyond(transaction, prepared, snapshot, percent, frozen) AS p WHERE p.problem = of_kind
        AND p.culprit NOT LIKE '%in database mantle' -- another database of this server, whose worker is busy now and then
 $$;
 SELECT is(pg_temp.told('open_transaction') || pg_temp.told('prepared_transaction') || pg_temp.told('slot_waits'),
@@ -32,6 +33,13 @@ SELECT pg_current_xact_id() AS x \gset
 SELECT is(pg_temp.told('open_transaction', snapshot => 0),
     format('process %s in database %I', :opener, current_database()), 'its snapshot is old by the number of transactions');
 SELECT dblink_exec('opener', 'COMMIT') AS x \gset
+-- PostgreSQL then says nothing of the session's transactions but their ids.
+SELECT dblink_exec('opener', 'SET track_activities = off') AS x \gset
+SELECT dblink_exec('opener', 'BEGIN') AS x \gset
+SELECT * FROM dblink('opener', 'SELECT pg_current_xact_id()::text') AS t(xid text) \gset
+SELECT ok(bool_and(t.has_id AND t.detail LIKE '%xid ' || :'xid' || '%'), 'a session without track_activities is seen too')
+  FROM mantle.open_transactions() AS t WHERE t.culprit LIKE format('process %s %%', :opener);
+SELECT dblink_exec('opener', 'COMMIT') AS x \gset
 
 -- A prepared transaction, whose name is no line of its own.
 SELECT dblink_exec('opener', 'BEGIN') AS x \gset
@@ -53,7 +61,18 @@ BEGIN;
 DO $$ BEGIN EXECUTE format('ALTER DATABASE %I CONNECTION LIMIT 1', current_database()); END $$;
 SELECT ok(pg_temp.told('connections') LIKE format('CONNECTION LIMIT of database %I', current_database()) || '%',
     'connections of a database');
+DO $$ BEGIN EXECUTE format('ALTER DATABASE %I CONNECTION LIMIT 0', current_database()); END $$;
+SELECT ok(pg_temp.told('connections') LIKE format('CONNECTION LIMIT of database %I', current_database()) || '%',
+    'a database that is closed');
+ALTER ROLE tap_limited CONNECTION LIMIT 0;
+SELECT ok(pg_temp.told('connections') NOT LIKE '%tap_limited%', 'a role of no service may be closed');
+GRANT mantle_gateway TO tap_limited;
+SELECT ok(pg_temp.told('connections') LIKE '%CONNECTION LIMIT of role tap_limited%', 'a service''s may not');
+SELECT is(pg_temp.told('login'), 'nobody', 'it may log in');
+ALTER ROLE tap_limited VALID UNTIL '2020-01-01';
+SELECT is(pg_temp.told('login'), 'role tap_limited', 'but its password has expired');
 ROLLBACK;
+SELECT ok(pg_temp.told('wraparound', frozen => 0) LIKE '%database %', 'databases with old rows');
 SELECT is(pg_temp.told('connections'), 'nobody', 'nobody uses up the role''s');
 DROP ROLE tap_limited;
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from stack import build, environment, programs, secret, servers
 from stack.layout import DATABASE, REPOSITORY
@@ -32,6 +33,7 @@ FOLDER = REPOSITORY / ".test-upgrade" / "stack"
 PORT_BASE = 8200
 DATABASES = 20
 UNUSED = "unused"  # the extension alone, without the grants of a stack
+ODD = "a copy, o'ne = \"2\""  # the shell and libpq might misread it
 DIRECTORIES = 200
 OBJECTS = 20
 BOUND_S = 600
@@ -67,7 +69,7 @@ class Upgrade:
     def __init__(self, stack: Stack):
         self.stack = stack
         self.folder = stack.layout.folder
-        self.names = [DATABASE, *(f"copy_{number}" for number in range(2, DATABASES)), UNUSED]
+        self.names = [DATABASE, *(f"copy_{number}" for number in range(3, DATABASES)), ODD, UNUSED]
         self.rest = Rest("127.0.0.1", stack.layout.gateway_port, secret.read(stack.layout, "token"))
         self.s3 = s3_client(stack)
 
@@ -111,7 +113,7 @@ class Upgrade:
         """Copies of the database, made while nobody uses it."""
         with self.connect("postgres") as server:
             for name in self.names[1:-1]:
-                server.execute(f"CREATE DATABASE {name} TEMPLATE {DATABASE}")
+                server.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*map(sql.Identifier, (name, DATABASE))))
             server.execute(f"CREATE DATABASE {UNUSED}")
         with self.connect(UNUSED) as connection:
             connection.execute("CREATE EXTENSION mantle")
