@@ -41,9 +41,16 @@ LOCATOR = "at/a-place"
 # What is asked again and again without a request, and its parameters. The texts are those of the programs.
 GATEWAY = {
     "PING": (), "SHARD_MAP": (), "RESOLUTION_CONTEXT": ("1",), "FLUSHED": (), "PREPARED": (), "EMIT_GRANTS": (),
-    "WORKER_PROBLEMS": (), "HOSTED_GROUPS": (), "ALL_UPLOADS": ("0", "100"),
+    "WORKER_PROBLEMS": (), "SERVER_PROBLEMS": (), "REFUSALS": (), "HOSTED_GROUPS": (), "ALL_UPLOADS": ("0", "100"),
     "UNUSED_LOCATORS": (f"'{{{LOCATOR}}}'::text[]",), "LIST_NAMESPACES": (), "CLUSTER_ID": (),
 }  # fmt: skip
+# What is asked only for a request, at a start, after a refusal, or by what `asked_of_a_volume` says.
+GATEWAY_ELSEWHERE = frozenset({
+    "ARE_PREPARED", "END_STALE_SESSION", "END_CUTTING_SESSION", "RESOLVE_PATHS", "REPLAY", "REPLAY_LOCAL", "REPLAY_NAMESPACE",
+    "REPLAY_NAMESPACE_LOCAL", "ASSIGNMENTS", "NAMESPACE", "LARGEST_BELOW", "NAMES_BELOW", "DIRECTORIES_BELOW", "UPLOAD",
+    "LIST_UPLOADS", "LIST_PARTS", "PART_OF_OBJECT", "EXTENTS_BETWEEN", "UPLOAD_USAGE", "INLINE_BYTES", "DIRSTAT",
+    "KNOWN_VOLUME", "VOLUME_NODES", "SEGMENT_LOCATORS", "LINEAGE", "USAGE", "OPERATION",
+})  # fmt: skip
 INDEX = {
     "SYSTEM": (), "INDEX_SOURCES": (), "STANDBY_FLUSH": (), "FLUSHED": (), "INDEX_GROUP": ("1",), "PREPARE_KEY": ("1",),
     "REPORT_INDEX_REPLICAS": ("1", "'[]'"), "SLOT": ("'mantle_index_1'",), "SLOTS_ARE_BOUNDED": (),
@@ -58,10 +65,15 @@ def _unquoted(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", re.sub(r"\\\n\s*", "", text))
 
 
-def _statements(file: str, pattern: str, asked: dict[str, tuple[str, ...]]) -> list[str]:
+def _statements(
+    file: str, pattern: str, asked: dict[str, tuple[str, ...]], elsewhere: frozenset[str] | None = None
+) -> list[str]:
+    """The texts of `asked`. With `elsewhere`, each statement of the file must be in one of both."""
     source = (REPOSITORY / file).read_text(encoding="utf-8")
     found = {name: _unquoted(text) for name, text in re.findall(pattern, source)}
     assert set(asked) <= set(found), set(asked) - set(found)
+    if elsewhere is not None:
+        assert set(found) == set(asked) | elsewhere, "each is asked here, or said to be asked elsewhere"
     return [
         re.sub(r"\$(\d)", lambda number, given=given: given[int(number[1]) - 1], found[name])
         for name, given in asked.items()
@@ -69,7 +81,7 @@ def _statements(file: str, pattern: str, asked: dict[str, tuple[str, ...]]) -> l
 
 
 def asked() -> list[str]:
-    gateway = _statements("gateway/src/store/sql.rs", r'(\w+) "\w+" read\s+' + _TEXT, GATEWAY)
+    gateway = _statements("gateway/src/store/sql.rs", r'(\w+) "\w+" read\s+' + _TEXT, GATEWAY, GATEWAY_ELSEWHERE)
     index = _statements("indexnode/src/postgres/sql.rs", r"const (\w+): &str =\s+" + _TEXT, INDEX)
     return [f"{text} WHERE (SELECT pg_current_wal_flush_lsn()) IS NOT NULL" for text in gateway] + index
 
