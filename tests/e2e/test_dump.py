@@ -15,6 +15,14 @@ from .mkdir_load import MkdirLoad
 pytestmark = pytest.mark.server
 
 RESTORED = "mantle_restored"
+# Options of pg_dump and of pg_restore.
+WAYS = {
+    "one file": (["--format=custom"], []),
+    "a directory, by two jobs, over an extension that is there": (
+        ["--format=directory", "--jobs=2"],
+        ["--jobs=2", "--clean", "--if-exists", "--no-owner"],
+    ),
+}
 END_BOUND_S = 30
 
 
@@ -36,7 +44,9 @@ def restored(stack):
         admin.execute(f"DROP DATABASE {RESTORED} WITH (FORCE)")
 
 
-def test_a_dump_restores_to_the_same(stack, rest, bucket, s3, restored, tmp_path):
+@pytest.mark.parametrize("way", WAYS)
+def test_a_dump_restores_to_the_same(stack, rest, bucket, s3, restored, tmp_path, way):
+    dumping, restoring = WAYS[way]
     rest.mkdir(bucket, "d/e", parents=True)
     s3.put_object(Bucket=bucket, Key="d/o", Body=b"1", Metadata={"k": "v"})
     s3.put_object(Bucket=bucket, Key="gone/o", Body=b"2")
@@ -54,20 +64,24 @@ def test_a_dump_restores_to_the_same(stack, rest, bucket, s3, restored, tmp_path
         original.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         snapshot = original.execute("SELECT pg_export_snapshot()").fetchone()[0]
         subprocess.run(
-            [programs / "pg_dump", "--format=custom", f"--snapshot={snapshot}", f"--file={dump}"],
-            env=environment,
-            check=True,
+            [programs / "pg_dump", *dumping, f"--snapshot={snapshot}", f"--file={dump}"], env=environment, check=True
         )
         expected = digests(original)
         identity = original.execute("SELECT mantle.cluster_id()").fetchone()
         load.await_progress(10)
+    where = {
+        "host": "127.0.0.1", "port": stack.layout.postgresql_port, "dbname": restored, "user": "postgres",
+        "password": environment["PGPASSWORD"], "autocommit": True,
+    }  # fmt: skip
+    if "--clean" in restoring:
+        with psycopg.connect(**where) as made:
+            made.execute("CREATE EXTENSION mantle")
     subprocess.run(
-        [programs / "pg_restore", "--exit-on-error", f"--dbname={restored}", str(dump)], env=environment, check=True
+        [programs / "pg_restore", "--exit-on-error", *restoring, f"--dbname={restored}", str(dump)],
+        env=environment,
+        check=True,
     )
-    with psycopg.connect(
-        host="127.0.0.1", port=stack.layout.postgresql_port, dbname=restored, user="postgres",
-        password=environment["PGPASSWORD"], autocommit=True,
-    ) as copy:  # fmt: skip
+    with psycopg.connect(**where) as copy:
         found = digests(copy)
         # The extension creates group 1, so a restored database has an index history of its own.
         assert expected.pop("index_groups")[0] == found.pop("index_groups")[0] == len(stack.groups)

@@ -260,7 +260,7 @@ def test_a_hostile_search_path_reaches_no_statement(stack, bucket, rest, s3, sup
 @pytest.mark.timeout(300)
 @pytest.mark.faults
 @pytest.mark.usefixtures("whole")
-@pytest.mark.allows("gateway", r"the database refuse[ds]|unexpected database error|could not sweep|held up, or runs out")
+@pytest.mark.allows("gateway", r"the database refuse[ds]|unexpected database error|could not sweep|held up")
 @pytest.mark.allows("postgresql", r"gateway@mantle |canceling wait for synchronous replication")
 def test_a_session_that_hides_warnings_changes_nothing(stack, bucket, rest, superuser, connect):
     """A warning says that the wait for a standby was cancelled. A session that does not send it would answer such a

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SEARCHED = ("sql", "extension", "gateway/src", "indexnode/src", "patroni", "bench/src", "tests")
+SEARCHED = ("sql", "extension", "gateway/src", "indexnode/src", "patroni", "bench/src")
 ENDINGS = (".sql", ".rs", ".py")
 KEEPS_ORDER = re.compile(r"\b(?:array_agg|string_agg|jsonb?_agg|json_object_agg|xmlagg)\s*\(", re.IGNORECASE)
 SORTS = re.compile(r"\bORDER\s+BY\b|^\s*DISTINCT\b", re.IGNORECASE)

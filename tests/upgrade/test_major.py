@@ -33,7 +33,7 @@ FOLDER = REPOSITORY / ".test-upgrade" / "stack"
 PORT_BASE = 8200
 DATABASES = 20
 UNUSED = "unused"  # the extension alone, without the grants of a stack
-ODD = "a copy, o'ne = \"2\""  # the shell and libpq might misread it
+ODD = 'a copy, o\'ne = "2"'  # the shell and libpq might misread it
 DIRECTORIES = 200
 OBJECTS = 20
 BOUND_S = 600

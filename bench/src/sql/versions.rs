@@ -6,8 +6,8 @@ use super::Session;
 
 const VERSION: &str = "SELECT split_part(current_setting('server_version'), ' ', 1)";
 // `io_method` exists from 18 on.
-const SETTINGS: &str = "SELECT string_agg(name || ' = ' || current_setting(name, true), ', ') \
-     FROM unnest(ARRAY['wal_compression', 'data_checksums', 'autovacuum', 'io_method']) AS name";
+const SETTINGS: &str = "SELECT string_agg(name || ' = ' || current_setting(name, true), ', ' ORDER BY n) \
+     FROM unnest(ARRAY['wal_compression', 'data_checksums', 'autovacuum', 'io_method']) WITH ORDINALITY AS s(name, n)";
 
 impl Session {
     /// Major and minor version.
