@@ -57,6 +57,10 @@ pub struct Volume {
     id: VolumeId,
     geometry: Geometry,
     superblock: Mutex<Superblock>,
+    /// Held while the volume grows.
+    growing: Mutex<()>,
+    /// Held during a flush, and until its failure has made the volume read-only.
+    flushing: Mutex<()>,
     is_read_only: AtomicBool,
     /// Another process has it mounted.
     is_view: bool,
@@ -77,6 +81,7 @@ impl Volume {
         file.reserve(bytes)?;
         for sequence in [1, 2] {
             write(file, &Superblock { sequence, cluster, volume, geometry, segments, mount_epoch: 0 })?;
+            file.flush()?;
         }
         Ok(())
     }
@@ -98,11 +103,14 @@ impl Volume {
         }
         let mounted = Superblock { mount_epoch: found.mount_epoch + 1, sequence: found.sequence + 1, ..found };
         write(&*file, &mounted)?;
+        file.flush()?;
         Ok(Self {
             file,
             id: mounted.volume,
             geometry: mounted.geometry,
             superblock: Mutex::new(mounted),
+            growing: Mutex::default(),
+            flushing: Mutex::default(),
             is_read_only: AtomicBool::new(false),
             is_view: false,
         })
@@ -120,6 +128,8 @@ impl Volume {
             id: found.volume,
             geometry: found.geometry,
             superblock: Mutex::new(found),
+            growing: Mutex::default(),
+            flushing: Mutex::default(),
             is_read_only: AtomicBool::new(true),
             is_view: true,
         })
@@ -162,17 +172,20 @@ impl Volume {
     /// # Errors
     /// `Io` (`StorageFull` if there is no such space: nothing has changed); `Invalid`.
     pub fn grow(&self, segments: u32) -> Result<(), MountError> {
-        let mut superblock = self.superblock.lock();
+        let _one = self.growing.lock();
         if self.is_read_only() {
             return Err(MountError::Invalid("the volume is read-only since a flush failed"));
         }
-        let count = superblock.segments.checked_add(segments);
+        // Reads ask for the superblock, so it is not locked while this waits for the disk. Nothing else changes it.
+        let before = *self.superblock.lock();
+        let count = before.segments.checked_add(segments);
         let sized = count.and_then(|count| Some((count, self.geometry.volume_bytes(count)?)));
         let (segments, bytes) = sized.ok_or(MountError::Invalid("the volume would not fit in a file"))?;
         self.file.reserve(bytes)?;
-        let grown = Superblock { segments, sequence: superblock.sequence + 1, ..*superblock };
+        let grown = Superblock { segments, sequence: before.sequence + 1, ..before };
         write(&*self.file, &grown).inspect_err(|_| self.set_read_only())?;
-        *superblock = grown;
+        self.flush_file()?;
+        *self.superblock.lock() = grown;
         Ok(())
     }
 
@@ -199,10 +212,19 @@ impl Volume {
 
     /// Flushes. If that fails the volume is read-only from now on.
     pub(crate) fn flush(&self) -> Result<(), Error> {
-        self.file.flush().map_err(|cause| {
+        self.flush_file().map_err(|_| Error::ReadOnly(self.id))
+    }
+
+    /// Linux tells only one flush of an open file that bytes were lost, whoever wrote them. So there is one flush at a time, and
+    /// none after a failed one: a flush that succeeds says something of all that was written before.
+    fn flush_file(&self) -> io::Result<()> {
+        let _one = self.flushing.lock();
+        if self.is_read_only() {
+            return Err(io::Error::other("a flush of the volume has failed before"));
+        }
+        self.file.flush().inspect_err(|cause| {
             tracing::error!(%cause, volume = %self.id, "a flush failed; the volume is read-only from now on");
             self.set_read_only();
-            Error::ReadOnly(self.id)
         })
     }
 
@@ -212,7 +234,13 @@ impl Volume {
         self.is_read_only.load(Ordering::Acquire)
     }
 
-    pub(crate) fn set_read_only(&self) {
+    /// Whether a flush is under way.
+    #[cfg(test)]
+    pub(crate) fn is_flushing(&self) -> bool {
+        self.flushing.is_locked()
+    }
+
+    fn set_read_only(&self) {
         self.is_read_only.store(true, Ordering::Release);
     }
 
@@ -232,8 +260,7 @@ fn check(found: &Superblock, cluster: Uuid, volume: VolumeId) -> Result<(), Moun
 }
 
 fn write(file: &dyn VolumeFile, superblock: &Superblock) -> io::Result<()> {
-    file.write_all_at(&mut [IoSlice::new(&superblock.encode())], superblock.offset())?;
-    file.flush()
+    file.write_all_at(&mut [IoSlice::new(&superblock.encode())], superblock.offset())
 }
 
 /// The newer of the copies that are whole.

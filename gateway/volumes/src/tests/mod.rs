@@ -2,6 +2,7 @@
 
 mod churn;
 mod files;
+mod flush;
 mod get;
 pub(crate) mod mutation;
 mod oracle;
