@@ -118,7 +118,7 @@ impl State {
     fn lose_unflushed(&mut self) {
         let dirty = std::mem::take(&mut self.dirty);
         // Of some crashes nothing is kept. Of some each write is kept whole or not at all, and of some all but its beginning.
-        let kind = self.random.random_range(0..5);
+        let kind = self.random.random_range(0..6);
         let whole: Vec<bool> = dirty.iter().map(|_| self.random.random()).collect();
         let begin_at: Vec<usize> =
             dirty.iter().map(|(at, _)| at / self.sector + self.random.random_range(0..8)).collect();
@@ -134,7 +134,7 @@ impl State {
             let kept = match kind {
                 0 => 0,
                 1 => writes.iter().rposition(|(number, _)| whole[*number]).map_or(0, |last| last + 1),
-                2 => writes.iter().rposition(|(number, _)| begin_at[*number] <= sector).map_or(0, |last| last + 1),
+                2 | 3 => writes.iter().rposition(|(number, _)| begin_at[*number] <= sector).map_or(0, |last| last + 1),
                 _ => self.random.random_range(0..=writes.len()),
             };
             for (number, part) in &writes[..kept] {

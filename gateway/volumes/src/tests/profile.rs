@@ -28,10 +28,13 @@ impl Profile {
             1 => Faults { flush: 60, ..Faults::default() },
             _ => Faults::default(),
         };
-        let (sector, bytes) = match random.random_range(0..4) {
+        // With one size, nothing but generation and content tells a write from the next one at its place.
+        let (sector, bytes) = match random.random_range(0..6) {
             0 => (MEMORY_SECTOR, 4097..=8192),
-            1 => (DISK_SECTOR, 1..=6_000),
-            2 => (DISK_SECTOR, 1..=20_000),
+            1 => (MEMORY_SECTOR, 5_000..=5_000),
+            2 => (DISK_SECTOR, 5_000..=5_000),
+            3 => (DISK_SECTOR, 1..=6_000),
+            4 => (DISK_SECTOR, 1..=20_000),
             _ => (DISK_SECTOR, 1..=60_000),
         };
         Self {
