@@ -3,6 +3,10 @@
 //! **Old copies.** Each mount raises the mount epoch in the superblock, and the caller records it in the database before the first
 //! put. A copy of the volume keeps the epoch that it had. After another mount of the original this epoch is lower than the recorded
 //! one, and the copy is refused. A higher epoch is accepted: the process died before it recorded it, or the database was restored.
+//!
+//! **Growth.** The file's new size is on the disk before a superblock says it. So a power loss never leaves a superblock that says
+//! more than there is. A file that is shorter than its newest superblock says was cut by somebody, perhaps with objects' bytes in
+//! the part that is missing. It is refused, and not mounted as its older superblock says.
 
 use std::{
     io::{self, IoSlice},
@@ -15,6 +19,8 @@ use std::{
 use parking_lot::Mutex;
 use uuid::Uuid;
 
+#[cfg(test)]
+use crate::tests::mutation::{self, Mutation};
 use crate::{
     error::{Error, MountError},
     file::VolumeFile,
@@ -79,6 +85,7 @@ impl Volume {
             return Err(MountError::Exists);
         }
         file.reserve(bytes)?;
+        file.flush()?;
         for sequence in [1, 2] {
             write(file, &Superblock { sequence, cluster, volume, geometry, segments, mount_epoch: 0 })?;
             file.flush()?;
@@ -182,11 +189,20 @@ impl Volume {
         let sized = count.and_then(|count| Some((count, self.geometry.volume_bytes(count)?)));
         let (segments, bytes) = sized.ok_or(MountError::Invalid("the volume would not fit in a file"))?;
         self.file.reserve(bytes)?;
+        self.flush_size()?;
         let grown = Superblock { segments, sequence: before.sequence + 1, ..before };
         write(&*self.file, &grown).inspect_err(|_| self.set_read_only())?;
         self.flush_file()?;
         *self.superblock.lock() = grown;
         Ok(())
+    }
+
+    fn flush_size(&self) -> io::Result<()> {
+        #[cfg(test)]
+        if mutation::is(Mutation::SkipSizeFlush) {
+            return Ok(());
+        }
+        self.flush_file()
     }
 
     /// Writes zeros over a segment, and flushes.

@@ -2,9 +2,10 @@
 //!
 //! - A crash keeps, of each sector that was written since the last flush, what it was before or after any of these writes. So
 //!   writes are torn at sectors, dropped and reordered.
+//! - A crash may take back the file's growth since the last flush, whatever it keeps of the writes.
 //! - A flush that fails has written some sectors and forgotten the others, as Linux does: reads still see them, a later flush
 //!   succeeds without them, and a crash shows that they are lost.
-//! - Reads and writes fail, a write after some of its bytes; bits flip.
+//! - Reads and writes fail, a write after some of its bytes; there is no space; bits flip.
 
 use std::{
     collections::BTreeMap,
@@ -34,7 +35,7 @@ pub(crate) struct Faults {
 struct State {
     random: StdRng,
     sector: usize,
-    /// What the disk holds for certain.
+    /// What the disk holds for certain. It may be shorter than what reads see.
     durable: Vec<u8>,
     /// What reads see.
     seen: Vec<u8>,
@@ -87,8 +88,8 @@ impl FaultyFile {
     /// Flips one bit on the disk, and in the kernel's cache of it.
     pub(crate) fn flip(&self, at: usize, bit: u8) {
         let state = &mut *self.0.lock();
-        for bytes in [&mut state.durable, &mut state.seen] {
-            bytes[at] ^= 1 << bit;
+        for byte in [&mut state.durable, &mut state.seen].into_iter().filter_map(|bytes| bytes.get_mut(at)) {
+            *byte ^= 1 << bit;
         }
         // A write that is not flushed yet would be flipped there.
         for (begin, bytes) in &mut state.dirty {
@@ -114,8 +115,11 @@ impl State {
         self.is_down
     }
 
-    /// Each sector gets some of what was written to it, in order, up to any point.
+    /// The file gets its new size or not. Each sector gets some of what was written to it, in order, up to any point.
     fn lose_unflushed(&mut self) {
+        if self.random.random() {
+            self.durable.resize(self.seen.len(), 0);
+        }
         let dirty = std::mem::take(&mut self.dirty);
         // Of some crashes nothing is kept. Of some each write is kept whole or not at all, and of some all but its beginning.
         let kind = self.random.random_range(0..6);
@@ -139,7 +143,10 @@ impl State {
             };
             for (number, part) in &writes[..kept] {
                 let (begin, bytes) = &dirty[*number];
-                self.durable[part.clone()].copy_from_slice(&bytes[part.start - begin..part.end - begin]);
+                // Sectors behind the end of the file are lost with its size.
+                if let Some(kept) = self.durable.get_mut(part.clone()) {
+                    kept.copy_from_slice(&bytes[part.start - begin..part.end - begin]);
+                }
             }
         }
     }
@@ -198,6 +205,8 @@ impl VolumeFile for FaultyFile {
             state.lose_unflushed();
             return Err(broken());
         }
+        let bytes = state.seen.len();
+        state.durable.resize(bytes, 0);
         for (at, bytes) in std::mem::take(&mut state.dirty) {
             state.durable[at..at + bytes.len()].copy_from_slice(&bytes);
         }
@@ -206,10 +215,16 @@ impl VolumeFile for FaultyFile {
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
         let state = &mut *self.0.lock();
+        if state.is_down {
+            return Err(broken());
+        }
+        if state.fails(state.faults.no_space) {
+            return Err(rustix::io::Errno::NOSPC.into());
+        }
+        let power_fails = state.power_fails();
         let bytes = state.seen.len().max(bytes as usize);
         state.seen.resize(bytes, 0);
-        state.durable.resize(bytes, 0);
-        Ok(())
+        if power_fails { Err(broken()) } else { Ok(()) }
     }
 
     fn bytes(&self) -> io::Result<u64> {
@@ -254,6 +269,24 @@ mod tests {
             }
         }
         assert!(outcomes.len() == 16 && torn > 0 && reordered > 0, "{outcomes:?} {torn} {reordered}");
+    }
+
+    #[test]
+    fn a_crash_may_take_growth_back_and_keep_later_writes() {
+        let outcomes: std::collections::HashSet<_> = (0..50)
+            .map(|seed| {
+                let file = file_with(seed, Faults::default());
+                file.reserve(8192).unwrap();
+                file.write_all_at(&mut [IoSlice::new(&[2; 512])], 0).unwrap();
+                file.write_all_at(&mut [IoSlice::new(&[2; 512])], 4096).unwrap();
+                file.restart();
+                (file.bytes().unwrap(), read(&file)[0])
+            })
+            .collect();
+        assert_eq!(outcomes.len(), 4, "{outcomes:?}");
+        let file = file_with(1, Faults { no_space: 1000, ..Faults::default() });
+        assert_eq!(file.reserve(8192).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(file.bytes().unwrap(), 4096);
     }
 
     #[test]

@@ -38,6 +38,7 @@ fn the_simulation_notices_what_is_left_out() {
         Mutation::IgnoreGeneration,
         Mutation::IgnoreSums,
         Mutation::SkipFlush,
+        Mutation::SkipSizeFlush,
         Mutation::RetryFlush,
         Mutation::IgnorePins,
         Mutation::FreeWhileWriting,

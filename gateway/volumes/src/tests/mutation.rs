@@ -12,6 +12,8 @@ pub(crate) enum Mutation {
     IgnoreSums,
     /// A put returns without a flush.
     SkipFlush,
+    /// A volume's new size is flushed together with the superblock that says it.
+    SkipSizeFlush,
     /// A flush that failed is tried again.
     RetryFlush,
     /// Freed blocks are reused while they are read.

@@ -1,11 +1,14 @@
 //! Random histories of one store over faulty volumes: puts that overlap and are given up, deletes, long reads, failovers of the
-//! database, power failures in the middle of anything. The same seed gives the same history.
+//! database, growth, power failures in the middle of anything. The same seed gives the same history.
 //!
 //! What must hold:
 //! - A read returns the bytes of the write that was asked for or an error, whatever is at that place by now.
 //! - A read of a row that is there, or was when the read began, returns its bytes, unless a bit of them was flipped.
 //! - No two rows have a block in common.
 //! - When nothing is in progress, the used blocks are those that rows name.
+//! - Every volume can be mounted again, with every segment that it ever said it has.
+
+mod mounts;
 
 use std::{
     collections::BTreeSet,
@@ -31,8 +34,8 @@ use super::{
     profile::Profile,
 };
 use crate::{
-    Error, Expected, Generation, HEAD_BYTES, Locator, NewBytes, NewVolume, Options, Result, SegmentId, Store, Stored,
-    UNIT_BYTES, Volume, VolumeFile, VolumeId,
+    Error, Generation, HEAD_BYTES, Locator, NewBytes, NewVolume, Options, Result, SegmentId, Store, Stored,
+    UNIT_BYTES, Volume, VolumeId,
     file::faulty::{Faults, FaultyFile},
 };
 
@@ -50,6 +53,8 @@ struct Simulation {
     profile: Profile,
     files: Vec<Arc<FaultyFile>>,
     epochs: Vec<u64>,
+    /// How many segments each volume has.
+    segments: Vec<u32>,
     clock: Arc<AtomicU64>,
     store: Store,
     database: Database,
@@ -86,6 +91,7 @@ impl Simulation {
         let clock = Arc::new(AtomicU64::new(0));
         let mut simulation = Self {
             epochs: vec![0; files.len()],
+            segments: vec![profile.segments; files.len()],
             store: store(&clock),
             random,
             profile,
@@ -113,7 +119,7 @@ impl Simulation {
             return self.restart();
         }
         self.clock.fetch_add(1, Ordering::Relaxed);
-        match self.random.random_range(0..100) {
+        match self.random.random_range(0..101) {
             0..22 => self.begin_put(),
             22..40 => self.drive(),
             40..58 => self.poll_put()?,
@@ -131,7 +137,8 @@ impl Simulation {
                 self.files[file].fail_power_in(calls);
             }
             98 => self.restart()?,
-            _ => drop(self.gets.pop()),
+            99 => drop(self.gets.pop()),
+            _ => self.grow()?,
         }
         Ok(())
     }
@@ -301,7 +308,7 @@ impl Simulation {
         }
         let geometry = self.profile.geometry;
         let volume = self.random.random_range(0..self.profile.volumes);
-        let block = self.random.random_range(0..self.profile.segments * geometry.segment_blocks());
+        let block = self.random.random_range(0..self.segments[volume as usize] * geometry.segment_blocks());
         let at = self.random.random_range(0..geometry.block_bytes());
         let bit = self.random.random_range(0..8);
         self.files[volume as usize].flip((HEAD_BYTES + u64::from(block * geometry.block_bytes() + at)) as usize, bit);
@@ -352,51 +359,6 @@ impl Simulation {
         Ok(())
     }
 
-    fn restart(&mut self) -> Result<(), Violation> {
-        self.puts.clear();
-        self.gets.clear();
-        self.end_doubts()?;
-        self.store.crash();
-        self.store = store(&self.clock);
-        self.files.iter().for_each(|file| file.restart());
-        self.mount()?;
-        self.read_all()
-    }
-
-    fn mount(&mut self) -> Result<(), Violation> {
-        for (number, file) in self.files.iter().enumerate() {
-            file.set_faults(Faults::default());
-            let expected =
-                Expected { cluster: CLUSTER, volume: VolumeId(number as u32), mount_epoch: self.epochs[number] };
-            let volume =
-                Volume::mount(file.clone() as Arc<dyn VolumeFile>, expected).map_err(|error| error.to_string())?;
-            self.epochs[number] = volume.mount_epoch();
-            self.store.add(volume).map_err(|error| error.to_string())?;
-            file.set_faults(self.profile.faults);
-        }
-        self.lease()
-    }
-
-    fn lease(&mut self) -> Result<(), Violation> {
-        self.lease_epoch += 1;
-        self.has_kept = false;
-        // Freed or not: rows do not name them.
-        self.database.forget_freed();
-        for segment in self.segments() {
-            let mut used = self.database.used(segment, self.profile.geometry);
-            if mutation::is(Mutation::ForgetRows) {
-                used.pop();
-            }
-            self.store.lease(segment, self.lease_epoch, used).map_err(|error| format!("a lease answered {error}"))?;
-        }
-        Ok(())
-    }
-
-    fn segments(&self) -> Vec<SegmentId> {
-        let volumes = (0..self.profile.volumes).map(VolumeId);
-        volumes.flat_map(|volume| (0..self.profile.segments).map(move |number| SegmentId { volume, number })).collect()
-    }
-
     /// All rows as a whole, and each unit of everything that was ever written, as a database does that was restored.
     fn read_all(&mut self) -> Result<(), Violation> {
         self.files.iter().for_each(|file| file.set_faults(Faults::default()));
@@ -442,7 +404,9 @@ impl Simulation {
     fn check_bitmap(&self) -> Result<(), Violation> {
         for segment in self.segments() {
             let free = self.store.free_runs(segment.volume);
-            let free: BTreeSet<_> = free[&segment.number].iter().flat_map(|run| run.range()).collect();
+            // A segment that could not be filled is not leased before a restart.
+            let Some(free) = free.get(&segment.number) else { continue };
+            let free: BTreeSet<_> = free.iter().flat_map(|run| run.range()).collect();
             let named = self.database.used(segment, self.profile.geometry);
             let named: BTreeSet<_> = named.iter().flat_map(|run| run.range()).collect();
             let blocks = 0..self.profile.geometry.segment_blocks() as usize;
