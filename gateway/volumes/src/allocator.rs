@@ -41,6 +41,14 @@ struct Freed {
     ready: Duration,
 }
 
+/// The reads that have an extent pinned.
+#[derive(Default)]
+struct Pins {
+    count: u32,
+    /// They have held freed blocks as long as they may.
+    is_over: bool,
+}
+
 pub(crate) struct Allocator {
     volume: VolumeId,
     geometry: Geometry,
@@ -60,7 +68,7 @@ pub(crate) struct Allocator {
     doubtful: HashSet<Written>,
     /// Those of `reserved` whose segment was released since. Another store may have used the blocks.
     lost: HashSet<Written>,
-    pins: HashMap<Written, u32>,
+    pins: HashMap<Written, Pins>,
     /// How long a pin holds the blocks of a freed extent at most, from the time at which it became ready.
     pin_max: Duration,
 }
@@ -84,10 +92,16 @@ impl Allocator {
         }
     }
 
-    /// Takes a segment into use, or rebuilds it. Blocks that no row names are free, except those of writes in progress and of freed
-    /// extents that still wait. Under a higher epoch the writes in doubt are settled: a transaction under the earlier epoch has
-    /// committed by now, or never will.
-    pub(crate) fn lease(&mut self, number: u32, epoch: u64, used: impl IntoIterator<Item = Run>) -> Result<()> {
+    /// Takes a segment into use, or rebuilds it. Blocks that no row names are free, except those of writes in progress, of freed
+    /// extents that still wait, and of pinned extents. Under a higher epoch the writes in doubt are settled: a transaction under the
+    /// earlier epoch has committed by now, or never will.
+    pub(crate) fn lease(
+        &mut self,
+        number: u32,
+        epoch: u64,
+        used: impl IntoIterator<Item = Run>,
+        now: Duration,
+    ) -> Result<()> {
         let id = SegmentId { volume: self.volume, number };
         let rebuilt = Segment::rebuild(self.geometry.segment_blocks(), used);
         let mut segment = rebuilt.map_err(|block| Error::Overlap { segment: id, block })?;
@@ -102,7 +116,13 @@ impl Allocator {
             extent.segment.number != number || extent.run(geometry).is_ok_and(|run| segment.take_free(run))
         };
         self.reserved.retain(|(extent, _)| is_kept(extent));
-        self.freed.retain(is_kept);
+        self.freed.retain(&mut is_kept);
+        // Bytes that copies or parts have shared get no freed row. If pinned extents overlap, only the latest can have its bytes.
+        for written in self.pinned_in(number) {
+            if is_kept(&written.0) && self.freed.insert(written.0) {
+                self.held.push(Freed { written, ready: now });
+            }
+        }
         self.doubtful.retain(|written| self.reserved.contains(written));
         self.lost.retain(|written| self.reserved.contains(written));
         self.forget_unless_freed();
@@ -123,6 +143,18 @@ impl Allocator {
         self.lost.extend(self.reserved.iter().filter(|(extent, _)| extent.segment.number == number));
         self.forget_unless_freed();
         self.segments.remove(&number);
+    }
+
+    /// The extents of a segment whose pins still hold blocks, the latest writes first.
+    fn pinned_in(&self, number: u32) -> Vec<Written> {
+        #[cfg(test)]
+        if mutation::is(Mutation::ForgetPins) {
+            return Vec::new();
+        }
+        let pins = self.pins.iter().filter(|((extent, _), pins)| extent.segment.number == number && !pins.is_over);
+        let mut pinned: Vec<Written> = pins.map(|(written, _)| *written).collect();
+        pinned.sort_unstable_by_key(|(extent, generation)| std::cmp::Reverse((*generation, *extent)));
+        pinned
     }
 
     fn forget_unless_freed(&mut self) {
@@ -316,6 +348,9 @@ impl Allocator {
             std::mem::take(&mut self.held).into_iter().partition(|freed| freed.ready + self.pin_max <= now);
         self.held = held;
         for Freed { written, .. } in over {
+            if let Some(pins) = self.pins.get_mut(&written) {
+                pins.is_over = true;
+            }
             self.reuse(written.0);
         }
     }
@@ -336,13 +371,13 @@ impl Allocator {
 
     /// Keeps the blocks of an extent until it is unpinned as often as it was pinned.
     pub(crate) fn pin(&mut self, written: Written) {
-        *self.pins.entry(written).or_default() += 1;
+        self.pins.entry(written).or_default().count += 1;
     }
 
     pub(crate) fn unpin(&mut self, written: Written) {
-        let Some(count) = self.pins.get_mut(&written) else { return };
-        *count -= 1;
-        if *count > 0 {
+        let Some(pins) = self.pins.get_mut(&written) else { return };
+        pins.count -= 1;
+        if pins.count > 0 {
             return;
         }
         self.pins.remove(&written);

@@ -159,8 +159,9 @@ impl Store {
     /// come twice.
     ///
     /// A segment that is leased already is rebuilt: a failover or a restore may have changed what rows name. Blocks of puts in
-    /// progress, and freed extents that wait, stay as they are unless a row names them. Puts in doubt are settled, if the epoch is
-    /// higher than before and was raised before `used` was read.
+    /// progress, and freed extents that wait, stay as they are unless a row names them. Extents that a get has pinned and no row
+    /// names are freed, and wait for the get. Puts in doubt are settled, if the epoch is higher than before and was raised before
+    /// `used` was read.
     ///
     /// # Errors
     /// `Overlap` if rows name the same blocks for different extents; then nothing changes. `NotMounted`, `Invalid`.
@@ -169,7 +170,7 @@ impl Store {
         if segment.number >= mounted.volume.segments() {
             return Err(Error::Invalid("the volume has no such segment"));
         }
-        mounted.allocator.lock().lease(segment.number, epoch, used)
+        mounted.allocator.lock().lease(segment.number, epoch, used, (self.0.clock)())
     }
 
     /// Writes zeros over a segment that was never used, before it is leased. The file system then marks its blocks as written, which

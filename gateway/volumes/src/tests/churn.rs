@@ -39,7 +39,7 @@ fn churn(geometry: Geometry, sizes: Sizes, full_percent: u64) -> Churned {
     let mut random = StdRng::seed_from_u64(7);
     let mut allocator = Allocator::new(VolumeId(1), geometry, Duration::ZERO);
     for number in 0..SEGMENTS {
-        allocator.lease(number, 1, []).unwrap();
+        allocator.lease(number, 1, [], Duration::ZERO).unwrap();
     }
     let capacity = allocator.space().leased;
     let (mut objects, mut live, mut put): (Vec<(u64, Vec<Extent>)>, u64, u64) = (Vec::new(), 0, 0);

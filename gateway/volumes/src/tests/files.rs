@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::oracle::content;
 use crate::{
     Error, Expected, Extent, Generation, Geometry, Lease, Locator, NewBytes, NewVolume, Options, Piece, RealFile, Run,
-    Scrub, ScrubCursor, SegmentId, Space, Store, Stored, UNIT_BYTES, Volume, VolumeId,
+    Scrub, ScrubCursor, SegmentId, Space, Store, Stored, UNIT_BYTES, Volume, VolumeId, allocator::Allocator,
 };
 
 const CLUSTER: Uuid = Uuid::from_u128(1);
@@ -248,6 +248,75 @@ async fn a_pin_ends_at_its_bound() {
     let third = put(store, 7, 900_000, 900_000, Some(900_000)).await.unwrap();
     assert_eq!(extents(&third), extents(&first));
     assert!(matches!(reader.next().await, Err(Error::Foreign { .. })));
+}
+
+/// The rows of shared bytes are gone, and no freed row said so. A sweep or a failover leases the segment again.
+#[tokio::test]
+async fn a_lease_keeps_the_blocks_of_readers() {
+    let fixture = Fixture::new(1, 4096, 1 << 20, Options::default());
+    let store = &fixture.store;
+    let stored = put(store, 5, 900_000, 900_000, Some(900_000)).await.unwrap();
+    let _other = put(store, 6, 900_000, 900_000, Some(900_000)).await.unwrap();
+    store.named(&stored);
+    let segment = extents(&stored)[0].segment;
+    let blocks = extents(&stored)[0].run(fixture.geometry).unwrap().blocks.into();
+    let mut reader = store.read(&stored.locators, 0..900_000).unwrap();
+    let first = reader.next().await.unwrap().unwrap();
+    for epoch in [8, 9] {
+        store.lease(segment, epoch, []).unwrap();
+        let usage = store.usage(segment).unwrap();
+        assert_eq!((usage.waiting, usage.used), (blocks, blocks));
+        assert!(matches!(put(store, 7, 900_000, 900_000, Some(900_000)).await, Err(Error::Full { .. })));
+    }
+    let mut bytes = first.to_vec();
+    while let Some(piece) = reader.next().await.unwrap() {
+        bytes.extend_from_slice(&piece);
+    }
+    assert!(bytes == content(0, generation(5), 900_000));
+    drop(reader);
+    let other = put(store, 8, 900_000, 900_000, Some(900_000)).await.unwrap();
+    assert_eq!(extents(&other), extents(&stored));
+}
+
+#[test]
+fn leases_do_not_prolong_a_pin() {
+    let second = Duration::from_secs;
+    let mut allocator = Allocator::new(VolumeId(1), Geometry::new(4096, 1 << 20).unwrap(), second(10));
+    allocator.lease(0, 1, [], second(0)).unwrap();
+    let written = (allocator.allocate(10_000, generation(5), second(0)).unwrap()[0], generation(5));
+    allocator.settle(written, true);
+    allocator.pin(written);
+    let mut used_after_lease = |epoch: u64, leased, seen| {
+        allocator.lease(0, epoch, [], second(leased)).unwrap();
+        allocator.reap(second(seen));
+        allocator.usage(0).unwrap().used
+    };
+    assert_eq!(used_after_lease(2, 5, 5), 3);
+    assert_eq!(used_after_lease(3, 14, 14), 3);
+    assert_eq!(used_after_lease(4, 14, 15), 0, "the first lease made them wait");
+    assert_eq!(used_after_lease(5, 16, 16), 0);
+}
+
+/// A read that learned its locator before the blocks were used again has them pinned, too.
+#[tokio::test]
+async fn a_lease_keeps_what_a_row_names_and_the_latest_of_what_is_pinned() {
+    let fixture = Fixture::new(1, 4096, 1 << 20, Options::default());
+    let store = &fixture.store;
+    let segment = SegmentId { volume: VolumeId(1), number: 0 };
+    let run = Run { first: 0, blocks: 3 };
+    let locator = |id, block, length| Locator {
+        lease: Lease { segment, epoch: 7 },
+        generation: generation(id),
+        pieces: vec![Piece { block, length }],
+    };
+    let readers = [(1, 0, 10_000), (3, 4, 10_000), (2, 5, 20_000), (4, 4, 10_000)]
+        .map(|(id, block, length)| store.read(&[locator(id, block, length)], 0..1).unwrap());
+    store.lease(segment, 8, [run]).unwrap();
+    let usage = store.usage(segment).unwrap();
+    assert_eq!((usage.used, usage.waiting), (6, 3), "of generation 4");
+    drop(readers);
+    let usage = store.usage(segment).unwrap();
+    assert_eq!((usage.used, usage.waiting), (3, 0));
 }
 
 #[tokio::test]

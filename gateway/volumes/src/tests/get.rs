@@ -19,8 +19,8 @@ pub(super) struct Get {
     end: usize,
     reader: Reader,
     expected: Option<Vec<u8>>,
-    /// The row was there, and no failover or restart has been since.
-    pub(super) must_succeed: bool,
+    /// The row was there when the read began.
+    must_succeed: bool,
 }
 
 impl Get {

@@ -41,6 +41,7 @@ fn the_simulation_notices_what_is_left_out() {
         Mutation::SkipSizeFlush,
         Mutation::RetryFlush,
         Mutation::IgnorePins,
+        Mutation::ForgetPins,
         Mutation::FreeWhileWriting,
         Mutation::FreeBeforeDurable,
         Mutation::DiscardInDoubt,

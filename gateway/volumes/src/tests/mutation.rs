@@ -18,6 +18,8 @@ pub(crate) enum Mutation {
     RetryFlush,
     /// Freed blocks are reused while they are read.
     IgnorePins,
+    /// Blocks that are read are free after a lease if no row names them.
+    ForgetPins,
     /// The blocks of a put that was dropped are free while its write is still queued.
     FreeWhileWriting,
     /// The caller frees extents before the delete is durable.
