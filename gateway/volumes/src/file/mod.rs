@@ -39,10 +39,11 @@ pub trait VolumeFile: Send + Sync + 'static {
     /// As the file system says.
     fn flush(&self) -> io::Result<()>;
 
-    /// Makes the file so long at least, with its space reserved. A device is as long as it is.
+    /// Makes the file so long at least, with its space reserved. A device is as long as it is. The new size is on the disk after the
+    /// next flush.
     ///
     /// # Errors
-    /// `StorageFull` if there is no such space.
+    /// `StorageFull` if there is no such space. After an error the file is as long as before.
     fn reserve(&self, bytes: u64) -> io::Result<()>;
 
     /// How long it is, in bytes.

@@ -11,8 +11,8 @@ use std::{
 };
 
 use rustix::{
-    fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock},
-    io::{ReadWriteFlags, preadv2, pwritev},
+    fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock, fstatvfs},
+    io::{ReadWriteFlags, preadv2, pwritev, retry_on_intr},
 };
 
 use super::VolumeFile;
@@ -70,6 +70,24 @@ impl RealFile {
         let is_device = file.metadata()?.file_type().is_block_device();
         Ok(Self { file, is_device })
     }
+
+    /// Reserves space by a call like fallocate.
+    fn reserve_by(&self, bytes: u64, mut call: impl FnMut(&File, u64) -> rustix::io::Result<()>) -> io::Result<()> {
+        let before = self.bytes()?;
+        // The call would take what is there, until it finds that there is no more. Others need it too, PostgreSQL for one.
+        let system = fstatvfs(&self.file)?;
+        let free = system.f_bavail.saturating_mul(system.f_frsize);
+        let is_known = system.f_blocks > 0;
+        if is_known && free < bytes.saturating_sub(before) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let reserved = retry_on_intr(|| call(&self.file, bytes));
+        if reserved.is_err() {
+            // Others may have been quicker. Some file systems keep what they found before they failed.
+            self.file.set_len(before)?;
+        }
+        Ok(reserved?)
+    }
 }
 
 impl VolumeFile for RealFile {
@@ -113,7 +131,7 @@ impl VolumeFile for RealFile {
         if self.is_device {
             return if self.bytes()? < bytes { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) };
         }
-        Ok(fallocate(&self.file, FallocateFlags::empty(), 0, bytes)?)
+        self.reserve_by(bytes, |file, bytes| fallocate(file, FallocateFlags::empty(), 0, bytes))
     }
 
     fn bytes(&self) -> io::Result<u64> {
@@ -124,6 +142,8 @@ impl VolumeFile for RealFile {
 
 #[cfg(test)]
 mod tests {
+    use rustix::io::Errno;
+
     use super::*;
 
     #[test]
@@ -156,6 +176,36 @@ mod tests {
         let count = file.read_cached_at(&mut cached, 1000);
         assert_eq!(cached[..count], read[..count]);
         assert_eq!(file.read_exact_at(&mut read, 1 << 20).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(file.bytes().unwrap(), 1 << 20);
+    }
+
+    #[test]
+    fn a_reservation_that_a_signal_interrupts_is_repeated() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = RealFile::create(&folder.path().join("volume")).unwrap();
+        let mut calls = 0;
+        let reserved = file.reserve_by(1 << 20, |file, bytes| {
+            calls += 1;
+            if calls < 3 { Err(Errno::INTR) } else { fallocate(file, FallocateFlags::empty(), 0, bytes) }
+        });
+        reserved.unwrap();
+        assert_eq!((calls, file.bytes().unwrap()), (3, 1 << 20));
+    }
+
+    #[test]
+    fn a_reservation_that_fails_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = RealFile::create(&folder.path().join("volume")).unwrap();
+        file.reserve(1 << 20).unwrap();
+        let full = file.reserve_by(2 << 20, |file, bytes| {
+            fallocate(file, FallocateFlags::empty(), 0, bytes - 1000)?;
+            Err(Errno::NOSPC)
+        });
+        assert_eq!(full.unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(file.bytes().unwrap(), 1 << 20);
+        // More than any file system of a test has: it is not even tried.
+        let full = file.reserve_by(1 << 60, |_, _| panic!("it takes what others need"));
+        assert_eq!(full.unwrap_err().kind(), io::ErrorKind::StorageFull);
         assert_eq!(file.bytes().unwrap(), 1 << 20);
     }
 }
