@@ -60,7 +60,7 @@ pub use place::{
     BLOCK_BYTES_DEFAULT, Extent, Geometry, HEAD_BYTES, Lease, Run, SEGMENT_BYTES_DEFAULT, SegmentId, VolumeId,
 };
 pub use scrub::{Finding, Scrub, ScrubCursor};
-pub use space::{Level, Space, Usage, Watermarks};
+pub use space::{Space, Usage};
 pub use store::{NewBytes, Options, Reader, Store, Stored, Writer};
 pub use superblock::{NoSuperblock, Superblock};
 pub use volume::{Expected, NewVolume, Volume};

@@ -1,4 +1,5 @@
-//! How full a volume is, and when it needs more segments or attention.
+//! How full a volume is. It should grow before it is full: with much room puts write one after the other, and with less than 5 %
+//! free objects come to lie in several extents.
 
 /// What is where in a volume, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,41 +29,10 @@ pub struct Usage {
     pub waiting: u64,
 }
 
-/// The used shares of the leased segments at which something has to be done, in percent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watermarks {
-    /// Lease another segment, or let the volume grow by a step: puts that find much room write one after the other.
-    pub more: u8,
-    /// Tell people: puts will be refused soon. With less than 5 % free, objects come to lie in several extents.
-    pub warn: u8,
-}
-
-impl Default for Watermarks {
-    fn default() -> Self {
-        Self { more: 85, warn: 95 }
-    }
-}
-
-/// What a volume's space asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// Nothing.
-    Enough,
-    /// Another segment.
-    More,
-    /// Attention, since there was no other segment.
-    Warn,
-}
-
 impl Space {
-    /// Where the used blocks are between the watermarks. Without a leased segment a volume is full.
-    pub fn level(&self, watermarks: Watermarks) -> Level {
-        let is_over = |percent: u8| u128::from(self.used) * 100 >= u128::from(self.leased) * u128::from(percent);
-        match (is_over(watermarks.warn), is_over(watermarks.more)) {
-            (true, _) => Level::Warn,
-            (false, true) => Level::More,
-            (false, false) => Level::Enough,
-        }
+    /// Whether this share of the leased segments is used, in percent. Without a leased segment a volume is full.
+    pub fn is_over(&self, percent: u8) -> bool {
+        u128::from(self.used) * 100 >= u128::from(self.leased) * u128::from(percent)
     }
 }
 
@@ -71,13 +41,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_begin_at_their_watermarks() {
-        let level = |used, leased| Space { used, leased, ..Space::default() }.level(Watermarks::default());
-        assert_eq!([0, 84, 85, 94, 95, 100].map(|used| level(used, 100)), {
-            use Level::{Enough, More, Warn};
-            [Enough, Enough, More, More, Warn, Warn]
-        });
-        assert_eq!(level(0, 0), Level::Warn);
-        assert_eq!(level(u64::MAX, u64::MAX), Level::Warn);
+    fn a_share_is_reached_at_its_percent() {
+        let is_over = |used, leased| Space { used, leased, ..Space::default() }.is_over(85);
+        assert_eq!([0, 84, 85, 100].map(|used| is_over(used, 100)), [false, false, true, true]);
+        assert!(is_over(0, 0));
+        assert!(is_over(u64::MAX, u64::MAX));
     }
 }

@@ -22,9 +22,7 @@ use std::{
 };
 
 use mantle_types::{Error, ErrorCode, Result};
-use mantle_volumes::{
-    Lease, Level, MountError, Options, RealFile, Space, Store, Volume, VolumeId, Watermarks, file_of,
-};
+use mantle_volumes::{Lease, MountError, Options, RealFile, Space, Store, Volume, VolumeId, file_of};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
@@ -241,7 +239,7 @@ impl Volumes {
     fn is_crowded(&self) -> bool {
         let Some(space) = self.space_wanted() else { return false };
         let open = Space { used: space.used + space.paused, ..space };
-        self.is_more_to_come() && open.level(Watermarks { more: CROWDED_PERCENT, warn: 100 }) > Level::Enough
+        self.is_more_to_come() && open.is_over(CROWDED_PERCENT)
     }
 
     /// Whether a put might be refused, unless blocks of deleted objects become free.

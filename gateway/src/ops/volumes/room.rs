@@ -6,7 +6,7 @@ use std::{
 };
 
 use mantle_types::{ErrorCode, Result};
-use mantle_volumes::{Level, MountError, Volume, Watermarks};
+use mantle_volumes::{MountError, Volume};
 use tokio::task::spawn_blocking;
 
 use super::{Keeper, broken};
@@ -34,10 +34,9 @@ impl Keeper<'_> {
             }
             return Ok(());
         }
-        let marks = Watermarks { more: self.volumes.settings().grow_percent, warn: 100 };
         loop {
             let Some(space) = self.volumes.space_wanted() else { return Ok(()) };
-            if space.level(marks) == Level::Enough {
+            if !space.is_over(self.volumes.settings().grow_percent) {
                 self.volumes.set_can_grow(true);
                 return Ok(());
             }
