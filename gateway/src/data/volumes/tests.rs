@@ -1,11 +1,19 @@
 //! The volumes without a database: leases are given by hand.
 
-use std::{ops::Range, os::unix::fs::FileExt, path::Path, sync::Arc, time::Duration};
+use std::{
+    io::{self, IoSlice},
+    ops::Range,
+    os::unix::fs::FileExt,
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures::{TryStreamExt, stream};
 use mantle_types::ErrorCode;
-use mantle_volumes::{Expected, Generation, Geometry, Locator, NewVolume, SegmentId};
+use mantle_volumes::{Expected, Generation, Geometry, Locator, NewVolume, SegmentId, VolumeFile};
+use metrics_exporter_prometheus::PrometheusBuilder;
 use tempfile::TempDir;
 
 use super::{
@@ -26,25 +34,73 @@ fn settings(folder: &Path, read_folders: &[&Path]) -> config::Volumes {
     toml::from_str(&text).unwrap()
 }
 
-fn mount(folder: &Path) -> Volume {
+fn open(folder: &Path) -> RealFile {
     let path = file_of(folder, OWN);
     if !path.exists() {
         let geometry = Geometry::new(4096, 4 * MIB).unwrap();
         let new = NewVolume { cluster: CLUSTER, volume: OWN, geometry, segments: 1 };
         Volume::create(&RealFile::create(&path).unwrap(), new).unwrap();
     }
-    let expected = Expected { cluster: CLUSTER, volume: OWN, mount_epoch: 0 };
-    Volume::mount(Arc::new(RealFile::open(&path).unwrap()), expected).unwrap()
+    RealFile::open(&path).unwrap()
+}
+
+fn mount(folder: &Path) -> Volume {
+    mount_file(Arc::new(open(folder)))
+}
+
+fn mount_file(file: Arc<dyn VolumeFile>) -> Volume {
+    Volume::mount(file, Expected { cluster: CLUSTER, volume: OWN, mount_epoch: 0 }).unwrap()
+}
+
+/// A file on a disk that breaks.
+struct Breaking {
+    file: RealFile,
+    is_broken: AtomicBool,
+}
+
+impl VolumeFile for Breaking {
+    fn read_exact_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
+        self.file.read_exact_at(buffer, at)
+    }
+
+    fn read_cached_at(&self, buffer: &mut [u8], at: u64) -> usize {
+        self.file.read_cached_at(buffer, at)
+    }
+
+    fn write_all_at(&self, pieces: &mut [IoSlice<'_>], at: u64) -> io::Result<()> {
+        self.file.write_all_at(pieces, at)
+    }
+
+    /// Tells of the loss once, as Linux does.
+    fn flush(&self) -> io::Result<()> {
+        match self.is_broken.swap(false, Ordering::AcqRel) {
+            true => Err(io::Error::other("bytes are lost")),
+            false => self.file.flush(),
+        }
+    }
+
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        self.file.reserve(bytes)
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        self.file.bytes()
+    }
 }
 
 async fn volumes() -> (TempDir, Volumes) {
     let folder = tempfile::tempdir().unwrap();
-    let volumes = Volumes::new(&settings(folder.path(), &[]), ANSWER_WAIT);
+    let volumes = volumes_with(folder.path(), mount(folder.path())).await;
+    (folder, volumes)
+}
+
+async fn volumes_with(folder: &Path, volume: Volume) -> Volumes {
+    let volumes = Volumes::new(&settings(folder, &[]), ANSWER_WAIT);
     volumes.set_cluster(CLUSTER);
     volumes.set_can_grow(false);
-    volumes.mounted(mount(folder.path())).await.unwrap();
+    volumes.mounted(volume).await.unwrap();
     volumes.store().lease(SEGMENT, 7, []).unwrap();
-    (folder, volumes)
+    volumes
 }
 
 fn content(bytes: usize) -> Vec<u8> {
@@ -102,6 +158,27 @@ async fn a_full_volume_refuses_and_keeps_nothing() {
         assert!(matches!(refused, Err(UploadError::Store(error)) if error.code() == ErrorCode::StorageFull));
         assert_eq!(blocks(&volumes), used);
     }
+}
+
+#[tokio::test]
+async fn a_failed_flush_ends_puts_and_is_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = Arc::new(Breaking { file: open(folder.path()), is_broken: AtomicBool::new(false) });
+    let volumes = volumes_with(folder.path(), mount_file(file.clone())).await;
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let is_reported = || {
+        metrics::with_local_recorder(&recorder, || volumes.report());
+        recorder.handle().render().contains("mantle_gateway_volume_read_only 1")
+    };
+    let before = put(&volumes, 1, &content(9000)).await.unwrap();
+    assert!(!is_reported());
+    file.is_broken.store(true, Ordering::Release);
+    for id in 2..4 {
+        let refused = put(&volumes, id, &content(9000)).await;
+        assert!(matches!(refused, Err(UploadError::Store(error)) if error.code() == ErrorCode::BytesUnavailable));
+        assert!(is_reported());
+    }
+    assert_eq!(get(&volumes, &only(&before), 0..9000).await.unwrap(), content(9000));
 }
 
 /// A node of PostgreSQL is away, so its segment cannot be leased anew. The volume is not full.
