@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import botocore.exceptions
 import pytest
 
 from stack.poll import wait_until
@@ -20,6 +19,7 @@ from .volume_gateway import (
     KIB,
     MIB,
     VolumeGateway,
+    fill,
     locator_of,
     make,
     named,
@@ -47,19 +47,6 @@ def gateway(stack, folder) -> Iterator[VolumeGateway]:
 def beside(stack, gateway):
     """Its client."""
     return gateway.s3(stack)
-
-
-def fill(s3, bucket: str, size: int, prefix: str = "f") -> list[str]:
-    """Puts objects until one is refused; returns their keys."""
-    keys: list[str] = []
-    while True:
-        key = f"{prefix}{len(keys)}"
-        try:
-            s3.put_object(Bucket=bucket, Key=key, Body=os.urandom(size))
-        except botocore.exceptions.ClientError as full:
-            assert full.response["ResponseMetadata"]["HTTPStatusCode"] == 507, full
-            return keys
-        keys.append(key)
 
 
 def test_every_metric_of_a_volume_exists_from_the_start(gateway):
@@ -164,7 +151,7 @@ def test_a_refused_put_keeps_nothing(gateway, beside, bucket):
 def test_a_full_volume_answers_507_and_takes_bytes_again(stack, superuser, bucket, folder):
     with volume_gateway(stack, folder=folder, volumes=(f"bytes_max = {12 * MIB}",)) as gateway:
         s3 = gateway.s3(stack)
-        keys = fill(s3, bucket, 100 * KIB)
+        keys = list(fill(s3, bucket, 100 * KIB))
         assert len(keys) * blocks(100 * KIB) > 0.95 * 12 * MIB, "it grew as far as it may"
         assert gateway.bytes_of("volume") == 12 * MIB and gateway.count("volume_can_grow") == 0
         assert refused(s3.put_object, Bucket=bucket, Key="x", Body=os.urandom(MIB)) == ("InsufficientStorage", 507)

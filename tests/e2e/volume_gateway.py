@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import botocore.exceptions
+
 from stack.poll import wait_until
 from tests.support.volume_blocks import blocks
 
@@ -101,6 +103,19 @@ def put_some(s3, bucket: str, prefix: str, sizes: Iterable[int]) -> dict[str, by
     for key, body in bodies.items():
         s3.put_object(Bucket=bucket, Key=key, Body=body)
     return bodies
+
+
+def fill(s3, bucket: str, size: int) -> dict[str, bytes]:
+    """Puts objects until one is refused; the bodies of the others by their keys."""
+    bodies: dict[str, bytes] = {}
+    while True:
+        key, body = f"f{len(bodies)}", os.urandom(size)
+        try:
+            s3.put_object(Bucket=bucket, Key=key, Body=body)
+        except botocore.exceptions.ClientError as full:
+            assert full.response["ResponseMetadata"]["HTTPStatusCode"] == 507, full
+            return bodies
+        bodies[key] = body
 
 
 def assert_all_read(s3, bucket: str, bodies: dict[str, bytes]) -> None:
