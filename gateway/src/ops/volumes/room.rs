@@ -11,8 +11,8 @@ use tokio::task::spawn_blocking;
 
 use super::{Keeper, broken};
 
-/// Time after which another attempt to grow follows a failed one.
-const STUCK: Duration = Duration::from_secs(60);
+/// Time after which another attempt to grow follows a failed one. Without room it costs one system call.
+const STUCK: Duration = Duration::from_secs(10);
 
 impl Keeper<'_> {
     /// Leases more segments if the leased ones are nearly full.
@@ -70,7 +70,9 @@ impl Keeper<'_> {
         match spawn_blocking(move || growing.grow(more)).await {
             Ok(Ok(())) => {}
             Ok(Err(MountError::Io(cause))) if cause.kind() == std::io::ErrorKind::StorageFull => {
-                tracing::warn!(%cause, "the file system has no room for a larger volume");
+                if self.stuck.is_none() {
+                    tracing::warn!(%cause, "the file system has no room for a larger volume");
+                }
                 self.stuck = Some(Instant::now());
                 return Ok(false);
             }
