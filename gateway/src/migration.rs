@@ -8,12 +8,10 @@ use serde::Serialize;
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Migration {
     pub state: MigrationState,
-    /// Objects whose bytes were moved.
+    /// Objects, and uploads in parts, whose bytes were moved.
     pub objects: u64,
     pub bytes: u64,
-    /// Objects that were uploaded in parts, or have several locators: they stay.
-    pub left: u64,
-    /// Objects that could not be moved; the log names them.
+    /// Those that could not be moved; the log names them.
     pub failed: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started: Option<DateTime<Utc>>,

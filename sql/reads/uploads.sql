@@ -15,6 +15,17 @@ BEGIN
      WHERE e.upload = p_upload AND e.part > p_after GROUP BY e.part ORDER BY e.part LIMIT p_limit;
 END $$;
 
+--- gateway: The extents of all parts of an upload, after one, in order
+CREATE FUNCTION mantle.upload_extents(p_upload bigint, p_after_part int, p_after_extent int, p_limit int)
+RETURNS TABLE (part int, extent int, locator text, start bigint, length bigint, etag text)
+LANGUAGE plpgsql STABLE {as_owner} AS $$
+BEGIN
+    RETURN QUERY
+    SELECT e.part, e.extent, e.locator, e.start, e.length, e.etag FROM mantle.extents e
+     WHERE e.upload = p_upload AND (e.part, e.extent) > (p_after_part, p_after_extent)
+     ORDER BY e.part, e.extent LIMIT p_limit;
+END $$;
+
 --- gateway: Unfinished uploads of a namespace after a key and, of that key, after an id, in the order of keys and ids
 -- p_principal: only those of one principal; NULL: all.
 CREATE FUNCTION mantle.list_uploads(

@@ -1,6 +1,7 @@
 --- The parts of uploads, and where their bytes are: one row for each piece of bytes
--- The extents of an upload that is sealed or done are the manifest of its object, and never change. A part that was
--- uploaded is one extent; one that was copied has as many as its source has in that range.
+-- The extents of an upload that is sealed or done are the manifest of its object: its bytes may only move
+-- (mantle.replace_extents_delegated). A part that was uploaded is one extent, or as many as its place in a volume has locators;
+-- one that was copied has as many as its source has in that range.
 CREATE TABLE mantle.extents (
     upload   bigint NOT NULL,
     part     int NOT NULL CHECK (part BETWEEN 1 AND 10000),

@@ -42,9 +42,22 @@ BEGIN
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_upload]));
 END $$;
 
+--- Keeps the extents of a manifest as they are until the commit; false if it has not all of these locators
+CREATE FUNCTION mantle.hold_extents_delegated(p_upload bigint, p_locator text[]) RETURNS boolean
+LANGUAGE plpgsql VOLATILE {delegated} AS $$
+DECLARE v_found text[];
+BEGIN
+    PERFORM FROM mantle.extents e WHERE e.upload = p_upload AND e.locator = ANY (p_locator) FOR SHARE;
+    -- Waiting for a lock may have been waiting for another locator.
+    v_found := ARRAY(SELECT e.locator FROM mantle.extents e WHERE e.upload = p_upload AND e.locator = ANY (p_locator));
+    PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_upload]));
+    RETURN NOT EXISTS (SELECT unnest(p_locator) EXCEPT SELECT unnest(v_found));
+END $$;
+
 --- gateway: Records a part of an upload that uses the bytes of an object; {source_changed} if that is not the one that was
---- read
+--- read, or has other bytes by now
 -- p_caller may find the source in its directory, and read it. The source stays latched until the commit, and is marked as shared, so no sweeper misses both (P52).
+-- Its bytes may have been moved since the caller read where they are, without a new version.
 CREATE FUNCTION mantle.copy_part(
     p_src_pid bigint, p_src_name text, p_src_id bigint, p_src_version bigint, p_upload bigint, p_ns bigint, p_part int,
     p_etag text, p_checksum text, p_locator text[], p_start bigint[], p_length bigint[], p_lease text, p_caller text DEFAULT NULL,
@@ -55,6 +68,8 @@ DECLARE
     -- Citus sends plain variables only.
     v_part text := p_part;
     v_copied boolean := true;
+    v_manifest bigint;
+    v_held boolean;
     v_placements bigint := mantle.placements();
 BEGIN
     PERFORM mantle.latch_across_nodes(ARRAY[p_src_pid, p_upload], ARRAY[p_src_name, v_part], '{}', NULL);
@@ -67,6 +82,16 @@ BEGIN
         END IF;
     END IF;
     IF ((s.entry).id, (s.entry).version) IS DISTINCT FROM (p_src_id, p_src_version) THEN
+        code := '{source_changed}';
+        RETURN;
+    END IF;
+    v_manifest := mantle.manifest_id((s.entry).locator);
+    IF v_manifest IS NULL THEN
+        v_held := (s.entry).locator = ALL (p_locator);
+    ELSE
+        SELECT h INTO v_held FROM mantle.hold_extents_delegated(v_manifest, p_locator) AS h;
+    END IF;
+    IF v_held IS NOT TRUE THEN
         code := '{source_changed}';
         RETURN;
     END IF;

@@ -1,9 +1,11 @@
 --- gateway: Gives objects of one directory other locators, of the same bytes elsewhere; {source_changed} if an object has another
 --- id or locator by now. Bytes in p_inline are kept inside PostgreSQL; then the new locator is `inline:` and a new id (P62)
+-- p_lease: for a new locator that names a manifest, from before the manifest was made (mantle.create_manifest_delegated).
 -- Nothing else of an object changes. Only its own row names the new bytes, even if others may use the old ones. The old
 -- ones are returned, or freed, only if no other row may name them (P52, P60).
 CREATE FUNCTION mantle.replace_locators_delegated(
-    p_pid bigint, p_name text[], p_id bigint[], p_old text[], p_new text[], p_inline bytea[] DEFAULT NULL)
+    p_pid bigint, p_name text[], p_id bigint[], p_old text[], p_new text[], p_inline bytea[] DEFAULT NULL,
+    p_lease text DEFAULT NULL)
 RETURNS TABLE (ord int, code text, old_locator text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} AS $$
 #variable_conflict use_column
@@ -33,7 +35,8 @@ BEGIN
                  ELSE mantle.id_fault(mantle.inline_id(e.new)) END,
             CASE WHEN (v_old.id = e.id AND v_old.explicit IS NULL AND v_old.locator = e.old
                        AND (e.bytes IS NULL OR v_old.size = octet_length(e.bytes))) IS NOT TRUE
-                 THEN '{source_changed}' END);
+                 THEN '{source_changed}' END,
+            CASE WHEN p_lease IS NOT NULL THEN mantle.lease_fault(v_old.ns, p_lease) END);
         IF code IS NULL AND e.old <> e.new THEN
             UPDATE mantle.meta m SET locator = e.new, shared = NULL
              WHERE m.pid = p_pid AND m.name = e.name AND m.ts = 0;

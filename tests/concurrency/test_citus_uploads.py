@@ -189,3 +189,43 @@ def test_bytes_that_go_from_objects_to_parts_are_in_use(target, spread, later):
         ended = True
     assert working.result(BOUND_S) > 0
     assert missed == []
+
+
+WAITS_FOR_ROW = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype IN ('transactionid', 'tuple')"
+
+
+def manifest_object(spread: SpreadNamespace, worker: int, pid: int, name: str, locator: str) -> int:
+    """An object with a manifest of one part; the upload is on this worker."""
+    upload = begin(spread, worker)
+    assert put_part(spread.coordinator, spread.ns, upload, 1, locator) == (None, [])
+    assert seal(spread.coordinator, spread.ns, upload, [1], pid, 1)[0] is None
+    op = Op("put_object", pid, name, spread.new_id(), locator=f"manifest:{upload}")
+    assert spread.call(spread.coordinator, op).code is None
+    assert spread.coordinator.execute("SELECT mantle.finish_upload_delegated(%s, 0)", (upload,)).fetchone() == ([],)
+    return upload
+
+
+def replace(session: psycopg.Connection, upload: int, old: str, new: str):
+    call = "SELECT * FROM mantle.replace_extents_delegated(%s, 1, %s, %s, '{0}', '{1}')"
+    return session.execute(call, (upload, [old], [new])).fetchone()
+
+
+def test_bytes_that_move_wait_for_the_part_that_copies_them(target, spread, later):
+    """Then the part names them, so nobody removes them. A later part is refused, and looks where they are."""
+    source, name = spread.by_worker[0][0], "moving"
+    old, new = (f"objects/00/{uuid.uuid4()}" for _ in range(2))
+    manifest = manifest_object(spread, 0, source, name, old)
+    found = spread.coordinator.execute(FOUND, (source, name)).fetchone()
+    copying = spread.sessions[1]
+    with closing(psycopg.connect(**target.all[1], autocommit=True)) as there:
+        with copying.transaction():
+            assert copy_part(copying, spread.ns, (source, name), found, begin(spread, 1), old) is None
+            moving = later(replace, spread.sessions[0], manifest, old, new)
+            wait_until(lambda: moving.done() or there.execute(WAITS_FOR_ROW).fetchone()[0], "the move", BOUND_S)
+            assert not moving.done(), "it did not wait"
+        assert moving.result(BOUND_S) == (None, [old])
+    target.settle()
+    assert unused(spread.coordinator, old, new) == []
+    late = begin(spread, 1)
+    assert copy_part(copying, spread.ns, (source, name), found, late, old) == "MT026"
+    assert copy_part(copying, spread.ns, (source, name), found, late, new) is None

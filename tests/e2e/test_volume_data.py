@@ -13,7 +13,8 @@ from stack.poll import wait_until
 from tests.support.volume_blocks import blocks
 
 from .inspection import command_line
-from .uploads import PART, begin, complete, files, pieces, put
+from .migrations import migrate
+from .uploads import files
 from .volume_gateway import (
     BOUND_S,
     KIB,
@@ -91,37 +92,26 @@ def test_a_scrub_goes_on_where_it_was(stack, gateway, bucket):
     assert json.loads(scrub(stack, gateway).stdout)["extents"] == 1
 
 
-def migrate(stack, gateway: VolumeGateway, bucket: str, token: str = TOKEN_OF_UID_0) -> tuple[int, str]:
-    file = stack.layout.config / f"{gateway.name}-token"
-    gateway.account.write(file, token)
-    given = ("--gateway", gateway.url, "--token-file", str(file), "--namespace", bucket)
-    done = command_line(stack, "data", "migrate", "--json", *given)
-    return done.returncode, done.stdout or done.stderr
-
-
 def test_bytes_are_moved_into_the_volume(stack, s3, gateway, superuser, bucket):
     """From the folder of files. Objects keep their content and metadata, and copies and parts stay readable."""
     bodies = {f"d{number % 3}/k{number}": os.urandom(300 * number) for number in range(40)}
     for key, body in bodies.items():
         s3.put_object(Bucket=bucket, Key=key, Body=body, Metadata={"is": "kept"})
-    parts = pieces(PART, 1000)
-    upload = begin(s3, bucket, "parts")
-    complete(s3, upload, put(s3, upload, parts))
     s3.copy_object(Bucket=bucket, Key="copy", CopySource={"Bucket": bucket, "Key": "d1/k1"})
     before = {key: s3.head_object(Bucket=bucket, Key=key) for key in bodies}
     old = files(stack)
     code, text = migrate(stack, gateway, bucket)
     told = json.loads(text)
-    assert (code, told["state"], told["objects"], told["left"], told["failed"]) == (0, "done", 41, 1, 0)
+    assert (code, told["state"], told["objects"], told["failed"]) == (0, "done", 41, 0)
     beside = gateway.s3(stack)
-    for key, body in {**bodies, "copy": bodies["d1/k1"], "parts": b"".join(parts)}.items():
+    for key, body in {**bodies, "copy": bodies["d1/k1"]}.items():
         assert beside.get_object(Bucket=bucket, Key=key)["Body"].read() == body, key
     for key, head in before.items():
         after = beside.head_object(Bucket=bucket, Key=key)
         assert [after[name] for name in ("ETag", "LastModified", "Metadata")] == [
             head[name] for name in ("ETag", "LastModified", "Metadata")
         ]
-    # Files that were not shared are gone; those of the parts stay.
+    # Files that were not shared are gone.
     assert len(old - files(stack)) >= len(bodies) - 2
     used = sum(blocks(len(body)) for body in [*bodies.values(), bodies["d1/k1"]] if body)
     assert gateway.bytes_of("used") == used

@@ -16,9 +16,9 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      forget_freed_delegated hosted_groups inline_bytes lease lease_segments lineage list list_filled list_local list_namespaces
      largest_below list_parts list_tree list_uploads mkdir mount_volume names_below operation part_of_object prune_tree put_object
      put_part_delegated register_volume release_segments remove_tree rename_directory rename_object
-     replace_locators_delegated replay replay_local resolve_path rmdir seal_upload_delegated segment_locators set_attributes
+     replace_extents_delegated replace_locators_delegated replay replay_local resolve_path rmdir seal_upload_delegated segment_locators set_attributes
      set_umask set_volume_state stat stat_local take_freed_delegated take_over_segments unseal_upload_delegated
-     unused_locators upload upload_usage usage volume volume_nodes'),
+     unused_locators upload upload_extents upload_usage usage volume volume_nodes'),
     ('mantle_gateway mantle_importer',
      'allocate_ids assignment namespace raise_key_size'),
     ('mantle_gateway mantle_importer mantle_monitor',
@@ -53,7 +53,7 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      await_recording directory_name_fault directory_of_each_node distribute distributed_tables drop_index_group drop_index_slot drop_inline emit
      emit_directories empty_delegated empty_directories error_meaning exhaustion_problems first_entries free_bytes
      freed_between_delegated freed_or_left grant_namespace
-     grantable holds holds_key id_fault import_count import_directories_delegated import_insert import_insert_distributed
+     grantable hold_extents_delegated holds holds_key id_fault import_count import_directories_delegated import_insert import_insert_distributed
      import_lookup import_lookup_delegated import_lookup_distributed import_objects_delegated
      import_objects_distributed import_plan import_refusals import_screen inline_delegated inline_id insert_entry_delegated
      is_distributed is_empty is_empty_delegated is_in_trash is_local is_proven latch_across_nodes
@@ -62,8 +62,9 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      local_partitions
      local_rows_estimate local_shards locator_segment locator_volume locators_without_object lost_by_upgrade
      maintain_busy_directories maintain_compaction maintain_directories maintain_freed maintain_pruning
-     maintain_requests maintain_trash make_prepare_keys message_functions metadata_fault mkdir_delegated
-     login_problems mkdir_distributed mkdir_fallback mkdir_one mounted move_entry move_namespace namespace_fault namespace_name_fault
+     login_problems maintain_requests maintain_trash make_prepare_keys manifest_id message_functions metadata_fault
+     mkdir_delegated mkdir_distributed mkdir_fallback mkdir_one mounted move_entry move_namespace namespace_fault
+     namespace_name_fault
      new_slot_name node_facts node_partitions node_problems object_name_fault oldest_requests_end outcome_of_request
      over_local_shards part_marker permission_of permission_text pin_settings pin_settings_here pinned_settings
      placement_fault

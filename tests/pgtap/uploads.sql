@@ -1,7 +1,7 @@
 -- Multipart uploads: which parts may come when, and what each end leaves (P53).
 \ir setup.psql
 BEGIN;
-SELECT plan(37);
+SELECT plan(50);
 SELECT tap.namespace('tap-uploads') AS ns \gset
 SELECT tap.namespace('tap-uploads-2') AS other \gset
 CREATE FUNCTION pg_temp.create(ns bigint, key text, kind text DEFAULT 'COMPOSITE', id bigint DEFAULT tap.id())
@@ -96,6 +96,43 @@ SELECT results_eq(format('SELECT code, state FROM pg_temp.seal(%s, %s, ''{1,2}''
     'VALUES (NULL::text, ''done'')', 'a done upload answers the same');
 SELECT results_eq('SELECT * FROM mantle.unused_locators(''{f1,f3,f9}'') AS l ORDER BY l', 'VALUES (''f9''::text)',
     'the bytes of its parts are used');
+-- The bytes move elsewhere.
+PREPARE replace AS SELECT * FROM mantle.replace_extents_delegated($1, $2, $3, $4, $5, $6);
+PREPARE extents AS SELECT part, extent, locator COLLATE "default", start, length, etag
+    FROM mantle.upload_extents($1, 0, 0, 10);
+SELECT results_eq(format('EXECUTE replace(%s, 2, ''{f2}'', ''{g}'', ''{0}'', ''{11}'')', :u),
+    'VALUES (''MT026''::text, NULL::text[])', 'other bytes are there');
+SELECT results_eq(format('EXECUTE replace(%s, 7, ''{f2}'', ''{g}'', ''{0}'', ''{11}'')', :u),
+    'VALUES (''MT026''::text, NULL::text[])', 'no such part');
+SELECT results_eq(format('EXECUTE replace(%s, 2, ''{f3}'', ''{g}'', ''{0}'', ''{10}'')', :u),
+    'VALUES (''MT006''::text, NULL::text[])', 'of another length');
+SELECT results_eq(format('EXECUTE replace(%s, 2, ''{f3}'', ''{}'', ''{}'', ''{}'')', :u),
+    'VALUES (''MT006''::text, NULL::text[])', 'to nowhere');
+SELECT results_eq(format('EXECUTE replace(%s, 2, ''{f3}'', ''{v1:1.1.1/1.1/0+11}'', ''{0}'', ''{11}'')', :u),
+    'VALUES (''MT048''::text, NULL::text[])', 'a segment that nobody has');
+SELECT results_eq(format('EXECUTE replace(%s, 2, ''{f3}'', ''{g1,g2}'', ''{0,0}'', ''{4,7}'')', :u),
+    'VALUES (NULL::text, ''{f3}''::text[])', 'in two pieces');
+SELECT results_eq(format('EXECUTE extents(%s)', :u),
+    'VALUES (1, 0, ''f1'', 0::bigint, 5::bigint, ''one''), (2, 0, ''g1'', 0, 4, ''two''), (2, 1, ''g2'', 0, 7, NULL)',
+    'the part is what it was');
+SELECT results_eq(format('SELECT locator, start, length, "position" FROM mantle.extents_between(%s, 4, 10, 10)', :u),
+    'VALUES (''f1''::text, 0::bigint, 5::bigint, 0::bigint), (''g1'', 0, 4, 5), (''g2'', 0, 7, 9)', 'and where it was');
+SELECT tap.put(:ns, :ns, 'whole', locator => 'manifest:' || :u) AS x \gset
+SELECT tap.put(:ns, :ns, 'single', locator => 'f4') AS x \gset
+SELECT pg_temp.create(:ns, 'copy') AS w \gset
+PREPARE copy_part AS SELECT c.code FROM tap.meta() AS m CROSS JOIN LATERAL mantle.copy_part(m.pid, m.name, m.id, m.version,
+    $1, m.ns, 1, 'e', 's', $3, '{0,0}', '{4,7}', NULL) AS c WHERE m.ns = $4 AND m.name = $2 COLLATE "C";
+SELECT results_eq(format('EXECUTE copy_part(%s, ''whole'', ''{g1,f3}'', %s)', :w, :ns), 'VALUES (''MT026''::text)',
+    'a copied part does not name bytes that have moved');
+SELECT results_eq(format('EXECUTE copy_part(%s, ''whole'', ''{g1,g2}'', %s)', :w, :ns), 'VALUES (NULL::text)',
+    'but those that are there');
+SELECT results_eq(format('EXECUTE copy_part(%s, ''single'', ''{f4,f5}'', %s)', :w, :ns), 'VALUES (''MT026''::text)',
+    'nor does one of an object with one locator');
+SELECT results_eq(format('EXECUTE copy_part(%s, ''single'', ''{f4,f4}'', %s)', :w, :ns), 'VALUES (NULL::text)',
+    'but that which it has');
+SELECT results_eq(format('EXECUTE replace(%s, 2, ''{g1,g2}'', ''{f3}'', ''{0}'', ''{11}'')', :u),
+    'VALUES (NULL::text, ''{g1,g2}''::text[])', 'back');
+
 SELECT results_eq(format('SELECT * FROM mantle.drop_manifest_delegated(%s, 0)', :u), 'VALUES (''{}''::text[])',
     'those who read have some time');
 SELECT results_eq(format('SELECT * FROM mantle.drop_manifest_delegated(%s, 0)', :u), 'VALUES (''{f1,f3}''::text[])',

@@ -79,8 +79,9 @@ impl Gateway {
             let content = self.data.get(locator, range).await?;
             return Ok(content.map(|content| watched(content, &self.store, locator)));
         };
-        let mut reader =
-            Reader { store: self.store.clone(), data: self.data.clone(), manifest, rest: range, page: VecDeque::new() };
+        let at = range.start;
+        let (store, data, page) = (self.store.clone(), self.data.clone(), VecDeque::new());
+        let mut reader = Reader { store, data, manifest, rest: range, at, page };
         // The first extent is opened here: a client gets an error before any byte, or the bytes.
         let Some(Content { first, rest }) = reader.open_next().await? else { return Ok(None) };
         let others = stream::try_unfold(reader, async |mut reader| {
@@ -154,6 +155,8 @@ struct Reader {
     manifest: UploadId,
     /// What the pages so far do not hold.
     rest: Range<u64>,
+    /// Where the first extent of the page begins.
+    at: u64,
     page: VecDeque<Extent>,
 }
 
@@ -165,11 +168,35 @@ impl Reader {
     /// The bytes of the next extent; `None` if they are gone.
     async fn open_next(&mut self) -> Result<Option<Content>> {
         if self.page.is_empty() {
-            self.page = self.store.extents_between(self.manifest, self.rest.clone(), PAGE_EXTENTS).await?.into();
-            self.rest.start += self.page.iter().map(|extent| extent.length).sum::<u64>();
+            self.read_page().await?;
         }
-        let Some(Extent { locator, start, length }) = self.page.pop_front() else { return Ok(None) };
-        let content = self.data.get(&locator, start..start + length).await?;
-        Ok(content.map(|content| watched(content, &self.store, &locator)))
+        let Some(extent) = self.page.front().cloned() else { return Ok(None) };
+        let found = match self.open(&extent).await {
+            Ok(None) => Ok(None),
+            Err(error) if error.code() == ErrorCode::BytesCorrupt => Err(error),
+            found => {
+                self.page.pop_front();
+                self.at += extent.length;
+                return found;
+            }
+        };
+        // They may have been moved since the page was read.
+        self.rest.start = self.at;
+        self.read_page().await?;
+        let Some(moved) = self.page.front().filter(|now| **now != extent).cloned() else { return found };
+        self.page.pop_front();
+        self.at += moved.length;
+        self.open(&moved).await
+    }
+
+    async fn read_page(&mut self) -> Result<()> {
+        self.page = self.store.extents_between(self.manifest, self.rest.clone(), PAGE_EXTENTS).await?.into();
+        self.rest.start += self.page.iter().map(|extent| extent.length).sum::<u64>();
+        Ok(())
+    }
+
+    async fn open(&self, Extent { locator, start, length }: &Extent) -> Result<Option<Content>> {
+        let content = self.data.get(locator, *start..start + length).await?;
+        Ok(content.map(|content| watched(content, &self.store, locator)))
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::Stream;
-use mantle_types::{Error, ErrorCode, NamespaceId, RequestKey, Result, name::Path, permission::Access};
+use mantle_types::{Error, ErrorCode, NamespaceId, Permission, RequestKey, Result, name::Path, permission::Access};
 use serde_json::Value;
 
 use super::{
@@ -201,7 +201,8 @@ impl Gateway {
             self.check_put(call, &parent.directory, name).await?;
             self.admit_key(parent.directory.ns, &path).await?;
             if stored.pieces.len() > 1 && manifest.is_none() {
-                manifest = Some(self.record_manifest(call, namespace, parent.directory.ns, stored).await?);
+                let permission = call.permission(OBJECT_MODE);
+                manifest = Some(self.record_manifest(permission, namespace, parent.directory.ns, stored).await?);
             }
             let claim = call.claim(parent.directory.ns, hash);
             let answer = self.submit_object(putting, claim, &parent.directory, name, stored, manifest).await;
@@ -265,14 +266,13 @@ impl Gateway {
 
     /// Records where the bytes of a large object are, before the object names the record. If the object is never put, the sweeper
     /// removes the record.
-    async fn record_manifest(
+    pub(super) async fn record_manifest(
         &self,
-        call: &Call,
+        permission: Permission,
         namespace: &str,
         ns: NamespaceId,
         stored: &mut Stored,
     ) -> Result<UploadId> {
-        let permission = call.permission(OBJECT_MODE);
         let mut renewals = 0;
         loop {
             let start = self.index.resolution_start(namespace).await?;

@@ -10,6 +10,7 @@ mod database;
 mod directories;
 mod emit_grants;
 mod entries;
+mod extents;
 mod fault;
 mod metadata;
 mod mutation;
@@ -48,6 +49,7 @@ pub use self::{
     batch::BATCH_ELEMENTS,
     database::{Waits, pause},
     directories::{NewDirectory, PartOf, Pruned, Rmdir, SetAttributes},
+    extents::ExtentOfPart,
     metadata::Metadata,
     namespaces::{Assignment, Namespace, no_namespace},
     objects::{CopyObject, DeleteObject, Doubt, NewObject, RenameObject},

@@ -206,6 +206,8 @@ statements! {
         "SELECT id, ns, namespace IS NOT NULL AS is_in_namespace, principal, state, attempt, destination, created, changed \
          FROM mantle.all_uploads($1, $2)";
     LIST_PARTS "list_parts" read "SELECT part, size, etag, checksum, created FROM mantle.list_parts($1, $2, $3)";
+    UPLOAD_EXTENTS "upload_extents" read
+        "SELECT part, extent, locator, start, length, etag FROM mantle.upload_extents($1, $2, $3, $4)";
     PART_OF_OBJECT "part_of_object" read "SELECT first_byte, size, checksum, parts FROM mantle.part_of_object($1, $2)";
     EXTENTS_BETWEEN "extents_between" read
         "SELECT locator, start, length, \"position\" FROM mantle.extents_between($1, $2, $3, $4)";
@@ -242,7 +244,9 @@ statements! {
     FORGET_FREED "forget_freed" change "SELECT mantle.forget_freed_delegated($1, $2, $3, $4) AS count";
     REPLACE_LOCATOR "replace_locator" once
         "SELECT code, old_locator FROM mantle.replace_locators_delegated($1, ARRAY[$2::text], ARRAY[$3::bigint], ARRAY[$4::text], \
-                ARRAY[$5::text], ARRAY[$6::bytea])";
+                ARRAY[$5::text], ARRAY[$6::bytea], $7)";
+    REPLACE_EXTENTS "replace_extents" once
+        "SELECT code, old_locators FROM mantle.replace_extents_delegated($1, $2, $3, $4, $5, $6)";
     LINEAGE "lineage" read "SELECT mantle.lineage() AS lineage";
     /// The identity of the metadata database.
     CLUSTER_ID "cluster_id" read "SELECT mantle.cluster_id() AS cluster_id";

@@ -219,7 +219,7 @@ fn locators(row: &Row) -> Result<Vec<String>> {
 }
 
 /// The locators that a change answers; a code is an error.
-fn accepted(row: &Row) -> Result<Vec<String>> {
+pub(super) fn accepted(row: &Row) -> Result<Vec<String>> {
     match rows::code(row)? {
         None => locators(row),
         Some(code) => Err(code.into()),
@@ -431,35 +431,6 @@ impl Store {
             })
         };
         rows.first().map(read).transpose()
-    }
-
-    /// The extents of an object's range, cut to it, in order, up to a limit.
-    pub async fn extents_between(
-        &self,
-        manifest: UploadId,
-        range: std::ops::Range<u64>,
-        limit: usize,
-    ) -> Result<Vec<Extent>> {
-        let limit = limit as i32;
-        let params: [super::Param<'_>; 4] = [
-            (&manifest.0, Type::INT8),
-            (&(range.start as i64), Type::INT8),
-            (&(range.end as i64), Type::INT8),
-            (&limit, Type::INT4),
-        ];
-        let rows = self.query_at(manifest.partition(), &sql::EXTENTS_BETWEEN, &params).await?;
-        let mut extents = Vec::with_capacity(rows.len());
-        for row in &rows {
-            let number = |column| rows::get::<i64>(row, column).map(|number| number as u64);
-            let (start, length, position) = (number("start")?, number("length")?, number("position")?);
-            let first = position.max(range.start);
-            let end = (position + length).min(range.end);
-            if first < end {
-                let locator = rows::get(row, "locator")?;
-                extents.push(Extent { locator, start: start + first - position, length: end - first });
-            }
-        }
-        Ok(extents)
     }
 
     /// How many uploads of a namespace are not finished, and how many bytes they have.

@@ -70,6 +70,8 @@ pub struct Replacement<'a> {
     pub new: &'a str,
     /// The bytes, if the new locator is of bytes inside PostgreSQL.
     pub inline: Option<&'a [u8]>,
+    /// From before the manifest was made, if the new locator names one.
+    pub lease: Option<mantle_types::Lease>,
 }
 
 fn numbers(segments: &[SegmentId]) -> Vec<i32> {
@@ -232,14 +234,16 @@ impl Store {
     /// # Errors
     /// `SourceChanged`, `StaleSegment`; `UnknownOutcome`.
     pub async fn replace_locator(&self, replacement: Replacement<'_>) -> Result<Option<String>> {
-        let Replacement { pid, name, id, old, new, inline } = replacement;
-        let params: [Param<'_>; 6] = [
+        let Replacement { pid, name, id, old, new, inline, lease } = replacement;
+        let lease = lease.map(|lease| lease.to_string());
+        let params: [Param<'_>; 7] = [
             (&pid.as_i64(), Type::INT8),
             (&name, Type::TEXT),
             (&id.as_i64(), Type::INT8),
             (&old, Type::TEXT),
             (&new, Type::TEXT),
             (&inline, Type::BYTEA),
+            (&lease, Type::TEXT),
         ];
         let row = one(&sql::REPLACE_LOCATOR, self.query_at(pid, &sql::REPLACE_LOCATOR, &params).await?)?;
         match rows::code(&row)? {

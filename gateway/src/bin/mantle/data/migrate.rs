@@ -44,13 +44,11 @@ pub struct Options {
 pub struct Migration {
     /// `done` or `failed`.
     state: String,
-    /// Objects whose bytes were moved.
+    /// Objects whose bytes were moved. Each upload in parts counts once, finished or not, however many objects share its bytes.
     objects: u64,
-    /// Bytes of the objects that were moved.
+    /// How many bytes were moved.
     bytes: u64,
-    /// Objects that stay where they are: they were uploaded in parts, or would need several locators.
-    left: u64,
-    /// Objects that could not be moved: their bytes are gone or do not match their etag. The gateway's log names them.
+    /// Objects and uploads that could not be moved: bytes are gone or do not match their etag. The gateway's log names them.
     failed: u64,
     /// Why the migration ended early; null if it did not.
     error: Option<String>,
@@ -75,8 +73,8 @@ pub async fn run(options: Options, output: Output) -> Result<Exit> {
         tokio::time::sleep(LOOK).await;
         migration = ask(&client, &options, Method::GET).await?;
     }
-    let Migration { objects, bytes, left, failed, error, .. } = &migration;
-    output.text(format_args!("{objects} objects with {bytes} bytes were moved, {left} stay, {failed} failed\n"));
+    let Migration { objects, bytes, failed, error, .. } = &migration;
+    output.text(format_args!("{objects} objects with {bytes} bytes were moved, {failed} failed\n"));
     if let Some(error) = error {
         output.text(format_args!("{error}\n"));
     }

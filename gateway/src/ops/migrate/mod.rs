@@ -3,9 +3,11 @@
 //! the object was changed meanwhile. The old bytes are removed as replaced ones are. A run that ends early loses nothing: the
 //! next run skips what was moved already.
 //!
-//! An object that was uploaded in parts stays as it is, because its manifest says what its parts were.
+//! - `uploads`: what was uploaded in parts, and what objects with manifests name
 
-use std::sync::Arc;
+mod uploads;
+
+use std::{sync::Arc, time::Duration};
 
 use chrono::Utc;
 use futures::{StreamExt, stream};
@@ -28,13 +30,12 @@ const PAGE_ENTRIES: usize = 500;
 /// Objects that are moved at a time.
 const OBJECTS_AT_ONCE: usize = 4;
 
-/// What became of an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What became of an object or an upload. Of several parts the last in this order counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fate {
-    Moved,
     /// Its bytes are there already, or it has none, or a put has replaced them there meanwhile.
     Passed,
-    Left,
+    Moved,
     Failed,
 }
 
@@ -86,15 +87,29 @@ impl Gateway {
         for namespace in namespaces {
             let root = PartitionId::from(namespace.ns.as_i64());
             let mut directories = vec![root];
+            let name: Arc<str> = namespace.name.into();
             while let Some(directory) = directories.pop() {
-                self.migrate_directory(namespace.ns, directory, &mut directories).await?;
+                self.migrate_directory(&name, namespace.ns, directory, &mut directories).await?;
             }
+            self.migrate_uploads(namespace.ns).await?;
         }
         Ok(())
     }
 
+    fn note(&self, fate: Fate, bytes: u64) {
+        self.migrations.note(|migration| {
+            migration.bytes += bytes;
+            match fate {
+                Fate::Passed => {}
+                Fate::Moved => migration.objects += 1,
+                Fate::Failed => migration.failed += 1,
+            }
+        });
+    }
+
     async fn migrate_directory(
         self: &Arc<Self>,
+        namespace: &Arc<str>,
         ns: NamespaceId,
         pid: PartitionId,
         directories: &mut Vec<PartitionId>,
@@ -106,18 +121,12 @@ impl Gateway {
             let is_last = page.len() < PAGE_ENTRIES;
             let (below, objects): (Vec<Entry>, Vec<Entry>) = page.into_iter().partition(Entry::is_directory);
             directories.extend(below.iter().map(|directory| PartitionId::from(directory.id.as_i64())));
-            let moves = stream::iter(objects).map(|object| self.clone().migrate_object(pid, object));
+            let moves =
+                stream::iter(objects).map(|object| self.clone().migrate_object(namespace.clone(), ns, pid, object));
             let mut fates = moves.buffer_unordered(OBJECTS_AT_ONCE);
             while let Some(fate) = fates.next().await {
                 let (fate, bytes) = fate?;
-                self.migrations.note(|migration| match fate {
-                    Fate::Moved => {
-                        (migration.objects, migration.bytes) = (migration.objects + 1, migration.bytes + bytes)
-                    }
-                    Fate::Passed => {}
-                    Fate::Left => migration.left += 1,
-                    Fate::Failed => migration.failed += 1,
-                });
+                self.note(fate, bytes);
             }
             if is_last {
                 return Ok(());
@@ -125,32 +134,43 @@ impl Gateway {
         }
     }
 
-    /// Moves the bytes of an object; returns how many it has. An error of the object alone is a fate.
-    async fn migrate_object(self: Arc<Self>, pid: PartitionId, object: Entry) -> Result<(Fate, u64)> {
+    /// Moves the bytes of an object; returns how many were moved. An error of the object alone is a fate.
+    async fn migrate_object(
+        self: Arc<Self>,
+        namespace: Arc<str>,
+        ns: NamespaceId,
+        pid: PartitionId,
+        object: Entry,
+    ) -> Result<(Fate, u64)> {
         let bytes = object.size;
-        let Some(locator) = object.locator.clone() else { return Ok((Fate::Passed, bytes)) };
+        let Some(locator) = object.locator.clone() else { return Ok((Fate::Passed, 0)) };
         let is_small = (1..=self.limits.inline_bytes_max as u64).contains(&bytes);
         let is_home = if is_small { is_inline(&locator) } else { self.data.is_in_volume(&locator) };
-        if is_home {
-            return Ok((Fate::Passed, bytes));
-        }
-        if UploadId::of_manifest(&locator).is_some() {
-            return Ok((Fate::Left, bytes));
+        // The extents of a manifest move with its upload.
+        if is_home || UploadId::of_manifest(&locator).is_some() {
+            return Ok((Fate::Passed, 0));
         }
         let name = object.name.clone();
         // A row that is sent may be changed, so this is not given up in the middle.
-        let fate = run_detached(async move { self.move_bytes(pid, &object, &locator).await }).await;
+        let fate = run_detached(async move { self.move_bytes(&namespace, ns, pid, &object, &locator).await }).await;
         match fate {
-            Ok(fate) => Ok((fate, bytes)),
+            Ok(fate) => Ok((fate, if fate == Fate::Moved { bytes } else { 0 })),
             Err(error) if matches!(error.code(), ErrorCode::StorageFull | ErrorCode::DatabaseUnavailable) => Err(error),
             Err(error) => {
                 tracing::error!(%error, directory = pid.as_i64(), name, "the bytes of an object could not be moved");
-                Ok((Fate::Failed, bytes))
+                Ok((Fate::Failed, 0))
             }
         }
     }
 
-    async fn move_bytes(&self, pid: PartitionId, object: &Entry, old: &str) -> Result<Fate> {
+    async fn move_bytes(
+        &self,
+        namespace: &str,
+        ns: NamespaceId,
+        pid: PartitionId,
+        object: &Entry,
+        old: &str,
+    ) -> Result<Fate> {
         let content = match object.size {
             0 => Some(Content::empty()),
             size if is_inline(old) => match self.read_object(pid, object, 0..size).await? {
@@ -165,19 +185,24 @@ impl Gateway {
             return Ok(Fate::Failed);
         };
         let Some(mut stored) = self.store_again(object, old, content).await? else { return Ok(Fate::Failed) };
+        let (mut manifest, mut lease) = (None, None);
         if stored.pieces.len() > 1 {
-            self.data.discard(stored).await;
-            return Ok(Fate::Left);
+            // As in a put: the sweeper removes the manifest only after the lease has ended.
+            let start = self.index.resolution_start(namespace).await?;
+            let half = Duration::from_millis(self.limits.read_grace_ms) / 2;
+            lease = Some(self.store.lease(&start, pid).for_at_most(half).lease);
+            manifest = Some(self.record_manifest(object.permission, namespace, ns, &mut stored).await?.manifest());
         }
         for _ in 0..RENEWALS_MAX {
-            let new = match (&stored.inline, stored.pieces.first()) {
-                (Some(_), _) => inline_locator(self.ids.next().await?),
-                (None, Some(piece)) => piece.locator.clone(),
-                (None, None) => break,
+            let new = match (&stored.inline, &manifest, stored.pieces.first()) {
+                (Some(_), ..) => inline_locator(self.ids.next().await?),
+                (None, Some(manifest), _) => manifest.clone(),
+                (None, None, Some(piece)) => piece.locator.clone(),
+                (None, None, None) => break,
             };
             stored.sent();
             let inline = stored.inline.as_deref();
-            let replacement = Replacement { pid, name: &object.name, id: object.id, old, new: &new, inline };
+            let replacement = Replacement { pid, name: &object.name, id: object.id, old, new: &new, inline, lease };
             match self.store.replace_locator(replacement).await {
                 Ok(unused) => {
                     self.data.named(stored);
@@ -209,7 +234,8 @@ impl Gateway {
         let generation = Some(self.ids.next_generation().await?);
         let mark = Mark { cluster: self.mark().await?, generation };
         let (body, inline_max) = (content.into_stream(), self.limits.inline_bytes_max);
-        let put = self.data.put(mark, body, u64::MAX, Expected::default(), inline_max).await;
+        let expected = Expected::default();
+        let put = self.data.put(mark, body, u64::MAX, expected, inline_max).await;
         let stored = put.map_err(|error| match error {
             UploadError::Store(error) => error,
             error => {
