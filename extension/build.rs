@@ -42,9 +42,9 @@ const DISTRIBUTED: [&str; 3] = ["mkdir", "put_object", "delete_object"];
 /// Text that several files share, by placeholder. The first four say how a function runs, with names looked up in no
 /// schema that a caller can write to: of the owner's rights; the same for a change, which gives up before its commit when
 /// somebody holds a lock for long (P18); of the caller's; and a change's part on another node. A file that wants another
-/// `lock_timeout` says so after them. The fifth adds to the counts of an attribute or delta record. The last two are said of a
-/// locator: its bytes are in a volume ([`mantle_types::segment`]), or inside PostgreSQL ([`mantle_types::inline`]).
-const SHARED: [(&str, &str); 7] = [
+/// `lock_timeout` says so after them. The fifth adds to the counts of an attribute or delta record. The last three are said of a
+/// locator: its bytes are in a volume ([`mantle_types::segment`]), inside PostgreSQL ([`mantle_types::inline`]), or a manifest's.
+const SHARED: [(&str, &str); 8] = [
     ("as_owner", "SECURITY DEFINER SET search_path = pg_catalog, pg_temp"),
     ("as_change", "SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'"),
     ("as_caller", "SET search_path = pg_catalog, pg_temp"),
@@ -60,6 +60,7 @@ const SHARED: [(&str, &str); 7] = [
     ),
     ("in_volume", "^@ 'v1:'"),
     ("is_inline", "^@ 'inline:'"),
+    ("is_manifest", "^@ 'manifest:'"),
 ];
 
 /// Lists like those of the batch verbs: what reads answer of an entry, what an index signs, the arguments of renames.

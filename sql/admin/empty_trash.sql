@@ -55,9 +55,11 @@ BEGIN
     END LOOP;
 END $$;
 
---- Removes objects of a directory of a removed tree; answers whether it is empty then. NULL: another session uses it
+--- Removes objects of a directory of a removed tree; answers whether it is empty then, and manifests that no row names any more.
+--- NULL: another session uses it
 CREATE FUNCTION mantle.empty_delegated(
-    p_pid bigint, p_ns bigint, p_limit int, OUT objects bigint, OUT bytes bigint, OUT empty boolean)
+    p_pid bigint, p_ns bigint, p_limit int, OUT objects bigint, OUT bytes bigint, OUT empty boolean,
+    OUT manifests text[])
 LANGUAGE plpgsql VOLATILE {delegated} AS $$
 #variable_conflict use_column
 DECLARE
@@ -75,8 +77,9 @@ BEGIN
         RETURNING m.size, m.locator, m.shared)
     -- any order
     SELECT count(*), coalesce(sum(g.size), 0), array_agg(g.locator) FILTER (WHERE mantle.are_freed(g.locator, g.shared)),
-           array_agg(g.locator) FILTER (WHERE g.locator {is_inline})
-      INTO objects, bytes, v_freed, v_inline FROM gone AS g;
+           array_agg(g.locator) FILTER (WHERE g.locator {is_inline}),
+           array_agg(g.locator) FILTER (WHERE g.locator {is_manifest} AND g.shared IS NOT TRUE)
+      INTO objects, bytes, v_freed, v_inline, manifests FROM gone AS g;
     IF v_freed IS NOT NULL THEN
         PERFORM mantle.free_bytes(v_freed);
     END IF;
@@ -112,6 +115,9 @@ BEGIN
         SELECT * INTO s FROM mantle.empty_delegated(v_id, p_ns, v_limit);
         objects := objects + coalesce(s.objects, 0);
         bytes := bytes + coalesce(s.bytes, 0);
+        IF s.manifests <> '{}' THEN
+            PERFORM mantle.free_manifests(s.manifests);
+        END IF;
         IF s.empty THEN
             -- The entry still exists, now that its name is latched.
             SELECT * INTO v_place FROM mantle.read_place_delegated(d.pid, d.name, NULL, NULL);

@@ -87,5 +87,8 @@ BEGIN
     v_new.created := coalesce((d.entry).created, now()); v_new.modified := now();
     v_row := v_new::text; v_replaced := (d.entry)::text;
     PERFORM FROM mantle.insert_entry_delegated(p_dst_pid, v_row, v_replaced, v_changes, v_attempt, v_inline);
+    IF old_locator {is_manifest} THEN
+        PERFORM mantle.free_manifests(ARRAY[old_locator]);
+    END IF;
     PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
 END $$;

@@ -52,6 +52,7 @@ DECLARE
     e record;
     o mantle.outcome;
     v_deltas mantle.delta[] := '{}';
+    v_manifests text[] := '{}';
 BEGIN
     -- An assignment is an expression, which costs less than a PERFORM statement.
     v_fault := mantle.batch_fault(cardinality(p_name), ARRAY[{delete_object.lengths}]);
@@ -71,11 +72,15 @@ BEGIN
         IF (o.delta).pid IS NOT NULL THEN v_deltas := v_deltas || o.delta; END IF;
         ord := e.n; code := o.code; id := o.id; replayed := coalesce(o.replayed, false);
         flush_lsn := o.flush_lsn; old_locator := o.old_locator;
+        IF old_locator {is_manifest} AND NOT replayed THEN v_manifests := v_manifests || old_locator; END IF;
         RETURN NEXT;
     END LOOP;
     -- Whether to prune a directory is decided later (P17).
     PERFORM mantle.queue_pruning(d.pid, d.pid) FROM (SELECT DISTINCT u.pid FROM unnest(v_deltas) AS u) AS d;
     PERFORM mantle.count_and_emit(0, '{}', v_deltas);
+    IF v_manifests <> '{}' THEN
+        PERFORM mantle.free_manifests(v_manifests);
+    END IF;
     v_fault := mantle.placement_fault(p_pid);
     IF v_fault IS NOT NULL THEN
         PERFORM mantle.raise_fault(v_fault);

@@ -101,6 +101,7 @@ DECLARE
     e record;
     o mantle.outcome;
     v_deltas mantle.delta[];
+    v_manifests text[] := '{}';
 BEGIN
     IF p_made IS NULL THEN
         PERFORM mantle.raise_fault(mantle.batch_fault(cardinality(p_name), ARRAY[{put_object.lengths}]));
@@ -127,9 +128,15 @@ BEGIN
             IF (o.delta).pid IS NOT NULL THEN v_deltas := v_deltas || o.delta; END IF;
             ord := e.n; code := o.code; id := o.id; version := o.version;
             replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn; old_locator := o.old_locator;
+            IF old_locator {is_manifest} AND NOT replayed AND old_locator IS DISTINCT FROM e.locator THEN
+                v_manifests := v_manifests || old_locator;
+            END IF;
             RETURN NEXT;
         END LOOP;
         PERFORM mantle.count_and_emit(0, '{}', v_deltas);
+    END IF;
+    IF v_manifests <> '{}' THEN
+        PERFORM mantle.free_manifests(v_manifests);
     END IF;
     PERFORM mantle.raise_fault(mantle.placement_fault(p_pid));
 END $$;

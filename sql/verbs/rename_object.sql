@@ -52,5 +52,8 @@ BEGIN
     END IF;
     PERFORM mantle.move_entry(
                 p_src_pid, (s.entry)::text, NULL, p_dst_pid, v_new::text, (d.entry)::text, NULL, 0, v_inline);
+    IF old_locator {is_manifest} THEN
+        PERFORM mantle.free_manifests(ARRAY[old_locator]);
+    END IF;
     PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
 END $$;

@@ -218,6 +218,47 @@ def test_each_node_frees_its_own(target, spread, volume):
     assert volume.scan(segment, epoch) == locators(spread.coordinator, spread.ns)
 
 
+def put_manifest(spread: SpreadNamespace, session: psycopg.Connection, worker: int, name: str, at: int, locator: str):
+    """An object on a worker; its manifest, which is returned, is on the worker `at`."""
+    upload = spread.new_id()
+    while spread.worker_of(upload) != at:
+        upload = spread.new_id()
+    made = "SELECT mantle.create_manifest_delegated(%s, %s, 7, 7, ARRAY[%s], '{0}', '{1}', NULL)"
+    assert session.execute(made, (upload, spread.ns, locator)).fetchone() == (None,)
+    assert put_on(spread, session, worker, name, f"manifest:{upload}") is None
+    return upload
+
+
+def freed_at(target, worker: int, volume: Volume) -> list[str]:
+    with node(target, worker) as session:
+        rows = session.execute("SELECT locator FROM mantle.freed WHERE volume = %s ORDER BY 1", (volume.number,))
+        return [locator for (locator,) in rows.fetchall()]
+
+
+def test_a_manifest_on_another_node_is_freed(target, spread, volume):
+    """By a delete, an overwrite and a rename, where the manifest is. What was sent on leaves it to the sweeper."""
+    segment, epoch = volume.new_segment()
+    made = [volume.locator(segment, epoch) for _ in range(5)]
+    pid = spread.by_worker[0][0]
+    with node(target, 0) as session:
+        put_manifest(spread, session, 0, "gone", 1, made[0])
+        assert copies.delete(session, spread.ns, pid, "gone")[0] is None
+        assert freed_at(target, 1, volume) == [made[0]]
+        put_manifest(spread, session, 0, "over", 1, made[1])
+        put_manifest(spread, session, 0, "over", 1, made[2])
+        assert freed_at(target, 1, volume) == made[:2]
+        op = Op("rename_object", spread.by_worker[1][0], "by", dst_pid=pid, dst_name="over", overwrite=True)
+        assert put_on(spread, session, 1, "by", "objects/00/by") is None
+        assert spread.call(session, op).code is None
+        assert freed_at(target, 1, volume) == made[:3]
+    for name, at, locator in [("third", 1, made[3]), ("here", 0, made[4])]:
+        put_manifest(spread, spread.coordinator, 0, name, at, locator)
+        assert copies.delete(spread.coordinator, spread.ns, pid, name)[0] is None
+    target.settle()
+    assert (freed_at(target, 0, volume), freed_at(target, 1, volume)) == ([], made[:3])
+    assert volume.scan(segment, epoch) == set(made), "a manifest that is left still names its bytes"
+
+
 def test_a_node_without_shards_admits_nothing(target):
     """The coordinator has none: what it has admitted or freed goes in the worker's next round."""
     with closing(target.coordinator()) as session:

@@ -21,8 +21,8 @@ TIMES = 3
 @pytest.fixture
 def gateway(stack) -> Iterator[VolumeGateway]:
     gateway = make(stack, folder=stack.layout.data / f"volume-of-{os.urandom(4).hex()}")
-    # One segment: objects in several have a manifest, and its bytes are found by a scan only, after minutes.
-    gateway.segment_bytes = CAPACITY
+    # Several segments: an object in two of them has a manifest.
+    gateway.segment_bytes = CAPACITY // 4
     gateway.volumes = (f"bytes_max = {CAPACITY}",)
     with running(gateway):
         yield gateway

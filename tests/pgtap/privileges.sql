@@ -52,7 +52,7 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      delete_object_delegated delete_object_distributed delete_object_one delta_ts_base
      await_recording directory_name_fault directory_of_each_node distribute distributed_tables drop_index_group drop_index_slot drop_inline emit
      emit_directories empty_delegated empty_directories error_meaning exhaustion_problems first_entries free_bytes
-     freed_between_delegated freed_or_left grant_namespace
+     free_manifest_delegated free_manifests      freed_between_delegated freed_or_left grant_namespace
      grantable hold_extents_delegated holds holds_key id_fault import_count import_directories_delegated import_insert import_insert_distributed
      import_lookup import_lookup_delegated import_lookup_distributed import_objects_delegated
      import_objects_distributed import_plan import_refusals import_screen inline_delegated inline_id insert_entry_delegated

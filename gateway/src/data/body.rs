@@ -47,16 +47,29 @@ where
     /// Waits until this many bytes are buffered, or the body ends.
     async fn receive(&mut self, bytes: usize) -> Result<(), UploadError> {
         while self.waiting.len() < bytes {
-            let Some(chunk) = self.stream.next().await else { break };
+            let Some(chunk) = self.stream.next().await else {
+                return match self.expected.size.filter(|announced| *announced != self.size) {
+                    Some(announced) => Err(UploadError::Body(unlike(announced))),
+                    None => Ok(()),
+                };
+            };
             let chunk = chunk.map_err(|e| UploadError::Body(e.into()))?;
             self.size += chunk.len() as u64;
             if self.size > self.size_max {
                 return Err(UploadError::TooLarge);
             }
+            if let Some(announced) = self.expected.size.filter(|announced| *announced < self.size) {
+                return Err(UploadError::Body(unlike(announced)));
+            }
             self.hashers.update(&chunk);
             self.waiting.extend_from_slice(&chunk);
         }
         Ok(())
+    }
+
+    /// How many bytes will have come at the end, if the client has said it.
+    pub(super) fn announced(&self) -> Option<u64> {
+        self.expected.size
     }
 
     /// Bytes so far.
@@ -72,6 +85,11 @@ where
         let hashers = std::mem::replace(&mut self.hashers, self.expected.hashers());
         self.expected.check(hashers).map_err(UploadError::Mismatch)
     }
+}
+
+/// A body is longer or shorter than the client has said.
+fn unlike(announced: u64) -> Box<dyn std::error::Error + Send + Sync> {
+    format!("the body has not the {announced} bytes that were announced").into()
 }
 
 #[cfg(test)]
@@ -112,6 +130,20 @@ mod tests {
         assert_eq!(larger.piece(4).await.unwrap(), "abcd");
         assert_eq!((larger.piece(4).await.unwrap(), larger.size()), ("ef".into(), 6));
         assert_eq!(larger.check().unwrap().md5, "e80b5017098950fc58aad83c8c14978e");
+    }
+
+    #[tokio::test]
+    async fn a_body_has_the_announced_size_or_is_refused() {
+        let body = |announced| {
+            let mut body = body(&[b"abc", b"de"], 10);
+            body.expected.size = Some(announced);
+            body
+        };
+        assert_eq!(body(5).piece(100).await.unwrap(), "abcde");
+        for announced in [0, 4, 6] {
+            let refused = body(announced).piece(100).await;
+            assert!(matches!(refused, Err(UploadError::Body(_))), "{announced}");
+        }
     }
 
     #[tokio::test]

@@ -277,6 +277,8 @@ pub type Trailer = Arc<OnceLock<HeaderMap>>;
 /// The digests that a client has announced for a body.
 #[derive(Default)]
 pub struct Expected {
+    /// How many bytes there are.
+    pub size: Option<u64>,
     pub md5: Option<String>,
     /// The checksum in a header, and that in the trailer, whose value is known at the end.
     pub header: Option<(Algorithm, String)>,

@@ -41,7 +41,7 @@ use self::{
     body::Body,
     bucket::BucketStore,
     files::FileStore,
-    volumes::{Claim, Volumes},
+    volumes::{Claim, Pins, Volumes},
 };
 pub use self::{
     content::Content,
@@ -307,6 +307,11 @@ impl DataStore {
                 Err(ErrorCode::Internal.into())
             }
         }
+    }
+
+    /// Pins bytes in this gateway's volume that a read comes to later, as if it was at them already.
+    pub fn pin(&self, locator: &str) -> Option<Pins> {
+        self.0.volumes.as_ref().filter(|_| volumes::is_ours(locator))?.pin(locator)
     }
 
     /// Removes bytes that no metadata names any more. If that fails, the sweeper removes them later. Those in volumes are removed by

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::{
     app::Gateway,
-    data::{Content, DataStore, Expected, Mark, Stored, StoredPiece, UploadError},
+    data::{Content, DataStore, Expected, Mark, Stored, StoredPiece, UploadError, volumes::Pins},
     store::{Entry, Extent, Store, UploadId},
 };
 
@@ -19,8 +19,8 @@ const BYTES_MISSING: &str = "mantle_gateway_bytes_missing_total";
 const BYTES_CORRUPT: &str = "mantle_gateway_bytes_corrupt_total";
 /// How often a put follows the segment of its bytes to another epoch.
 pub(super) const RENEWALS_MAX: u32 = 5;
-/// Most extents that a read keeps in memory.
-const PAGE_EXTENTS: usize = 1000;
+/// Most extents that a read keeps in memory. They are pinned from the beginning of the read, as long as it may take.
+const PAGE_EXTENTS: usize = 10_000;
 
 impl Gateway {
     /// Makes a client's bytes durable; or only receives them, if they are at most `inline_max`.
@@ -157,7 +157,7 @@ struct Reader {
     rest: Range<u64>,
     /// Where the first extent of the page begins.
     at: u64,
-    page: VecDeque<Extent>,
+    page: VecDeque<(Extent, Option<Pins>)>,
 }
 
 impl Reader {
@@ -170,7 +170,7 @@ impl Reader {
         if self.page.is_empty() {
             self.read_page().await?;
         }
-        let Some(extent) = self.page.front().cloned() else { return Ok(None) };
+        let Some(extent) = self.page.front().map(|(extent, _)| extent.clone()) else { return Ok(None) };
         let found = match self.open(&extent).await {
             Ok(None) => Ok(None),
             Err(error) if error.code() == ErrorCode::BytesCorrupt => Err(error),
@@ -183,15 +183,21 @@ impl Reader {
         // They may have been moved since the page was read.
         self.rest.start = self.at;
         self.read_page().await?;
-        let Some(moved) = self.page.front().filter(|now| **now != extent).cloned() else { return found };
-        self.page.pop_front();
+        let Some((moved, kept)) = self.page.pop_front_if(|(now, _)| *now != extent) else { return found };
         self.at += moved.length;
-        self.open(&moved).await
+        let content = self.open(&moved).await;
+        drop(kept);
+        content
     }
 
     async fn read_page(&mut self) -> Result<()> {
-        self.page = self.store.extents_between(self.manifest, self.rest.clone(), PAGE_EXTENTS).await?.into();
-        self.rest.start += self.page.iter().map(|extent| extent.length).sum::<u64>();
+        let extents = self.store.extents_between(self.manifest, self.rest.clone(), PAGE_EXTENTS).await?;
+        self.rest.start += extents.iter().map(|extent| extent.length).sum::<u64>();
+        let pinned = |extent: Extent| {
+            let pins = self.data.pin(&extent.locator);
+            (extent, pins)
+        };
+        self.page = extents.into_iter().map(pinned).collect();
         Ok(())
     }
 

@@ -27,6 +27,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
+pub use self::read::Pins;
 pub(super) use self::{claim::Claim, write::pieces};
 use crate::config;
 

@@ -32,7 +32,20 @@ fn failed(locator: &Locator, cause: mantle_volumes::Error) -> Error {
     }
 }
 
+/// Pins extents that are read later: while it exists, this gateway does not use their blocks again, up to the bound of a read.
+pub struct Pins {
+    _reader: Reader,
+}
+
 impl Volumes {
+    /// Pins the extents of a locator. `None` if they are in another gateway's volume, which is not open here: that gateway does not know
+    /// of reads here.
+    pub(in crate::data) fn pin(&self, locator: &str) -> Option<Pins> {
+        let locator: Locator = locator.parse().ok()?;
+        let reader = self.store().read(std::slice::from_ref(&locator), 0..locator.bytes()).ok()?;
+        Some(Pins { _reader: reader })
+    }
+
     /// Reads a range that is not empty.
     ///
     /// # Errors

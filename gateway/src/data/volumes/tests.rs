@@ -148,6 +148,23 @@ async fn bytes_of_any_size_come_back() {
     assert_eq!((only(&nothing), nothing.size), ("empty:".into(), 0));
 }
 
+/// Without it, an extent holds what came at a time.
+#[tokio::test]
+async fn an_announced_size_gives_one_extent() {
+    let (_folder, volumes) = volumes().await;
+    let bytes = content(2 * MIB as usize + 5);
+    for (size, extents) in [(None, 3), (Some(bytes.len() as u64), 1)] {
+        let expected = Digests { size, ..Digests::default() };
+        let stream =
+            stream::iter(bytes.chunks(64 << 10).map(|chunk| std::io::Result::Ok(Bytes::copy_from_slice(chunk))));
+        let mut body = Body::new(stream, u64::MAX, expected);
+        let stored = volumes.put(Generation { timeline: 1, id: extents }, &mut body).await.unwrap();
+        let locator = only(&stored);
+        assert_eq!(locator.split(',').count() as u64, extents, "{locator}");
+        assert!(get(&volumes, &locator, 0..bytes.len() as u64).await.unwrap() == bytes);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_full_volume_refuses_and_keeps_nothing() {
     let (_folder, volumes) = volumes().await;

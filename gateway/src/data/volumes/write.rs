@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use futures::Stream;
 use mantle_types::{Error, ErrorCode};
-use mantle_volumes::{Generation, NewBytes, Writer};
+use mantle_volumes::{EXTENT_BYTES_MAX, Generation, NewBytes, Writer};
 use tokio::time::{Instant, timeout_at};
 
 use super::{
@@ -35,18 +35,28 @@ impl Volumes {
         }
         // A small body that does not match its digest is not written.
         let checked = if is_all { Some(body.check()?) } else { None };
-        let size = is_all.then_some(first.len() as u64);
+        let size = if is_all { Some(first.len() as u64) } else { body.announced() };
         // The object gets its id with its row, so the header says the id of the write.
         let mut writer = self.store().writer(NewBytes { generation, object: generation.id, size });
         let (mut piece, mut written) = (first, Written::now());
+        let (mut sent, mut allocated) = (0, 0);
         let mut gathered = None;
         while !piece.is_empty() {
-            let length = piece.len();
-            let coming = self.room_for(length as u64).await;
+            sent += piece.len() as u64;
+            // With the size known, blocks are allocated for as much as an extent holds.
+            if sent > allocated {
+                let rest = size.map_or(piece.len() as u64, |size| size.saturating_sub(allocated));
+                let bytes = rest.min(EXTENT_BYTES_MAX.into());
+                gathered = Some(self.room_for(bytes).await);
+                allocated += bytes;
+            }
             written = Written::now();
+            // A short piece is the last one, and is written at the end. So is all, if this is all that was announced.
+            let is_gathered = piece.len() < PIECE_BYTES || size == Some(sent);
             writer.write(piece).await.map_err(|cause| self.failed(cause))?;
-            // A short piece is the last one, and is written at the end.
-            gathered = (length < PIECE_BYTES).then_some(coming);
+            if !is_gathered {
+                gathered = None;
+            }
             piece = if is_all { Bytes::new() } else { body.piece(PIECE_BYTES).await? };
         }
         let checksums = match checked {

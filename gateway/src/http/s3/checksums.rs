@@ -60,7 +60,7 @@ pub(super) fn announced(headers: &HeaderMap, trailer: Option<Trailer>) -> Result
         }
     }
     let md5 = content_md5(headers);
-    Ok(Expected { md5, header, in_trailer, trailer, kept: None })
+    Ok(Expected { size: None, md5, header, in_trailer, trailer, kept: None })
 }
 
 /// An error if the headers announce a checksum, for the native API, which compares none.

@@ -61,7 +61,8 @@ impl S3Operations {
             return Err(too_large());
         }
         let precondition = conditions::of_change(&extensions)?;
-        let expected = checksums::announced(&headers, extensions.get::<Trailer>().cloned())?;
+        let mut expected = checksums::announced(&headers, extensions.get::<Trailer>().cloned())?;
+        expected.size = input.content_length.and_then(|length| length.try_into().ok());
         let user_metadata = metadata::of_put(&input)?;
         let body = input.body.take();
         if input.key.ends_with('/') {

@@ -234,7 +234,7 @@ impl Gateway {
         let generation = Some(self.ids.next_generation().await?);
         let mark = Mark { cluster: self.mark().await?, generation };
         let (body, inline_max) = (content.into_stream(), self.limits.inline_bytes_max);
-        let expected = Expected::default();
+        let expected = Expected { size: Some(object.size), ..Expected::default() };
         let put = self.data.put(mark, body, u64::MAX, expected, inline_max).await;
         let stored = put.map_err(|error| match error {
             UploadError::Store(error) => error,

@@ -160,7 +160,7 @@ impl Gateway {
     async fn store_part_again(&self, part: &Part) -> Result<Option<Stored>> {
         let generation = Some(self.ids.next_generation().await?);
         let mark = Mark { cluster: self.mark().await?, generation };
-        let expected = Expected::default();
+        let expected = Expected { size: Some(part.bytes()), ..Expected::default() };
         let stored = match self.data.put(mark, part.content(self.data.clone()), u64::MAX, expected, 0).await {
             Ok(stored) => stored,
             Err(UploadError::Store(error)) => return Err(error),

@@ -104,6 +104,7 @@ impl S3Operations {
             );
             return Err(bad_request("InvalidRequest", message).into());
         }
+        expected.size = input.content_length.and_then(|length| length.try_into().ok());
         expected.kept = Some(chosen.unwrap_or(Algorithm::Crc64Nvme));
         let body = input.body.take().unwrap_or_else(|| StreamingBlob::from(s3s::Body::empty()));
         let stored = self.gateway.store_part(body, expected).await;
