@@ -64,6 +64,7 @@ LANGUAGE plpgsql VOLATILE {delegated} AS $$
 #variable_conflict use_column
 DECLARE
     v_freed text[];
+    v_shared text[];
     v_inline text[];
 BEGIN
     IF NOT mantle.try_latch_delegated(p_pid, NULL) THEN
@@ -76,12 +77,17 @@ BEGIN
                    SELECT e.name FROM mantle.first_entries(p_pid, p_limit) AS e WHERE NOT e.is_directory))
         RETURNING m.size, m.locator, m.shared)
     -- any order
-    SELECT count(*), coalesce(sum(g.size), 0), array_agg(g.locator) FILTER (WHERE mantle.are_freed(g.locator, g.shared)),
+    SELECT count(*), coalesce(sum(g.size), 0),
+           array_agg(g.locator) FILTER (WHERE g.locator {in_volume} AND g.shared IS NOT TRUE),
+           array_agg(g.locator) FILTER (WHERE g.locator {in_volume} AND g.shared),
            array_agg(g.locator) FILTER (WHERE g.locator {is_inline}),
            array_agg(g.locator) FILTER (WHERE g.locator {is_manifest} AND g.shared IS NOT TRUE)
-      INTO objects, bytes, v_freed, v_inline, manifests FROM gone AS g;
+      INTO objects, bytes, v_freed, v_shared, v_inline, manifests FROM gone AS g;
     IF v_freed IS NOT NULL THEN
         PERFORM mantle.free_bytes(v_freed);
+    END IF;
+    IF v_shared IS NOT NULL THEN
+        PERFORM mantle.free_bytes(v_shared, true);
     END IF;
     IF v_inline IS NOT NULL THEN
         PERFORM mantle.drop_inline(p_pid, v_inline);

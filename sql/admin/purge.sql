@@ -113,28 +113,56 @@ BEGIN
     RETURN v_purged;
 END $$;
 
---- The worker's step that purges freed rows that nobody takes; a scan of their segment finds that their blocks are free
+--- The worker's step that purges freed rows that nobody takes; a scan of their segment finds that their blocks are free. And
+--- rows of shared bytes that a row still names
+-- The removal of a row that is there when this looks leaves a row of its own, which is younger than those that go here.
 -- A Citus node without shards may have no admissions and no freed rows, because nobody asks it. Otherwise it could get
 -- shards again after other gateways have leased the segments and used the blocks (P59, P60).
 CREATE FUNCTION mantle.maintain_freed(p_batch int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_due timestamptz := now() - {FREED_RETENTION_S} * interval '1 second';
+    v_shared_due timestamptz := now() - interval '1 hour';
+    v_shared text[] := ARRAY(
+        SELECT DISTINCT o.locator
+          FROM (SELECT f.locator FROM mantle.freed f WHERE f.shared_by <> '0' AND f.freed < v_shared_due LIMIT p_batch) AS o);
+    v_unnamed text[];
     v_purged bigint := 0;
     v_rows bigint;
 BEGIN
+    IF v_shared <> '{}' THEN
+        v_unnamed := mantle.locators_without_object(v_shared);
+        DELETE FROM mantle.freed f
+         WHERE f.locator = ANY (v_shared) AND f.shared_by <> '0' AND f.freed < v_shared_due
+           AND f.locator <> ALL (v_unnamed);
+        GET DIAGNOSTICS v_purged = ROW_COUNT;
+    END IF;
     IF NOT EXISTS (SELECT FROM mantle.local_shards('meta')) THEN
         DELETE FROM mantle.admitted_segments;
-        GET DIAGNOSTICS v_purged = ROW_COUNT;
+        GET DIAGNOSTICS v_rows = ROW_COUNT;
+        v_purged := v_purged + v_rows;
         v_due := now();
     END IF;
-    -- Skips from one volume to the next.
+    -- Each skips from one volume to the next.
     WITH RECURSIVE next (volume) AS (
-        SELECT min(f.volume) FROM mantle.freed f
+        SELECT min(f.volume) FROM mantle.freed f WHERE f.shared_by = '0'
         UNION ALL
-        SELECT (SELECT min(f.volume) FROM mantle.freed f WHERE f.volume > n.volume) FROM next n WHERE n.volume IS NOT NULL)
-    DELETE FROM mantle.freed f WHERE f.locator IN (
+        SELECT (SELECT min(f.volume) FROM mantle.freed f WHERE f.shared_by = '0' AND f.volume > n.volume)
+          FROM next n WHERE n.volume IS NOT NULL)
+    DELETE FROM mantle.freed f WHERE f.shared_by = '0' AND f.locator IN (
         SELECT d.locator FROM next n CROSS JOIN LATERAL (
-            SELECT o.locator FROM mantle.freed o WHERE o.volume = n.volume AND o.freed < v_due
+            SELECT o.locator FROM mantle.freed o WHERE o.shared_by = '0' AND o.volume = n.volume AND o.freed < v_due
+             ORDER BY o.freed LIMIT p_batch) AS d
+         LIMIT p_batch);
+    GET DIAGNOSTICS v_rows = ROW_COUNT;
+    v_purged := v_purged + v_rows;
+    WITH RECURSIVE next (volume) AS (
+        SELECT min(f.volume) FROM mantle.freed f WHERE f.shared_by <> '0'
+        UNION ALL
+        SELECT (SELECT min(f.volume) FROM mantle.freed f WHERE f.shared_by <> '0' AND f.volume > n.volume)
+          FROM next n WHERE n.volume IS NOT NULL)
+    DELETE FROM mantle.freed f WHERE f.shared_by <> '0' AND (f.locator, f.shared_by) IN (
+        SELECT d.locator, d.shared_by FROM next n CROSS JOIN LATERAL (
+            SELECT o.locator, o.shared_by FROM mantle.freed o WHERE o.shared_by <> '0' AND o.volume = n.volume AND o.freed < v_due
              ORDER BY o.freed LIMIT p_batch) AS d
          LIMIT p_batch);
     GET DIAGNOSTICS v_rows = ROW_COUNT;

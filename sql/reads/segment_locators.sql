@@ -14,7 +14,7 @@ END $$;
 CREATE FUNCTION mantle.freed_between_delegated(p_at bigint, p_after text, p_below text, p_limit int) RETURNS text[]
 LANGUAGE plpgsql VOLATILE {delegated} AS $$
 BEGIN
-    RETURN ARRAY(SELECT f.locator FROM mantle.freed f WHERE f.locator > p_after AND f.locator < p_below
+    RETURN ARRAY(SELECT DISTINCT f.locator FROM mantle.freed f WHERE f.locator > p_after AND f.locator < p_below
                   ORDER BY f.locator LIMIT p_limit);
 END $$;
 

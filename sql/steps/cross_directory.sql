@@ -171,9 +171,9 @@ BEGIN
             IF v_replaced.locator IS DISTINCT FROM v_entry.locator THEN
                 PERFORM mantle.drop_inline(p_pid, ARRAY[v_replaced.locator]);
             END IF;
-        ELSIF mantle.are_freed(v_replaced.locator, v_replaced.shared)
-           AND mantle.are_of_one_write(v_replaced.locator, v_entry.locator) IS NOT TRUE THEN
-            PERFORM mantle.free_bytes(ARRAY[v_replaced.locator]);
+        ELSIF v_replaced.locator {in_volume}
+              AND mantle.are_of_one_write(v_replaced.locator, v_entry.locator) IS NOT TRUE THEN
+            PERFORM mantle.free_bytes(ARRAY[v_replaced.locator], v_replaced.shared IS TRUE);
         END IF;
     END IF;
     INSERT INTO mantle.meta (pid, name, ts, ns, shared, {entry.columns})

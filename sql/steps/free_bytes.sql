@@ -1,10 +1,6 @@
 -- How bytes in volumes are freed (P60). When a row is removed that alone can name its bytes, the same transaction
--- writes a freed row. For bytes that other rows may name it writes none: the gateway that has the segment finds them
--- when it compares the segment with all rows (mantle.segment_locators).
-
---- Whether the change that removes a row with this locator frees its bytes itself
-CREATE FUNCTION mantle.are_freed(p_locator text, p_shared boolean) RETURNS boolean
-LANGUAGE sql IMMUTABLE RETURN p_locator {in_volume} AND p_shared IS NOT TRUE;
+-- writes a freed row. For bytes that other rows may name, it writes one that says so: the gateway that has the segment compares
+-- it with all rows (mantle.segment_locators), and frees the bytes when none names them (mantle.settle_shared_delegated).
 
 --- Whether two locators are of one write. If a gateway repeats a call after its segment was leased again, it names the
 --- same bytes under another epoch
@@ -12,12 +8,14 @@ CREATE FUNCTION mantle.are_of_one_write(p_locator text, p_other text) RETURNS bo
 LANGUAGE sql IMMUTABLE RETURN p_locator {in_volume} AND p_other {in_volume}
     AND split_part(p_locator, '/', 2) = split_part(p_other, '/', 2);
 
---- Frees the bytes of those locators that are in volumes; no other row may name them
+--- Frees the bytes of those locators that are in volumes. p_shared: other rows may name them; else none does
 -- If there already is a freed row, the blocks are still freed only once.
-CREATE FUNCTION mantle.free_bytes(p_locators text[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION mantle.free_bytes(p_locators text[], p_shared boolean DEFAULT false) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    INSERT INTO mantle.freed (locator, volume, segment)
-    SELECT u.locator, mantle.locator_volume(u.locator), mantle.locator_segment(u.locator)
+    INSERT INTO mantle.freed (locator, shared_by, volume, segment)
+    SELECT u.locator, CASE WHEN p_shared THEN pg_current_xact_id() ELSE '0' END, mantle.locator_volume(u.locator),
+           mantle.locator_segment(u.locator)
       FROM unnest(p_locators) AS u(locator) WHERE mantle.locator_volume(u.locator) IS NOT NULL
     ON CONFLICT DO NOTHING;
 END $$;

@@ -13,6 +13,7 @@ CREATE FUNCTION mantle.free_manifest_delegated(p_upload bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE {delegated} AS $$
 DECLARE
     v_own text[];
+    v_copied text[];
 BEGIN
     PERFORM mantle.raise_fault(mantle.mutation_fault_code());
     IF NOT mantle.try_latch_exclusive(p_upload) THEN
@@ -22,7 +23,9 @@ BEGIN
     IF FOUND AND NOT EXISTS (SELECT FROM mantle.extents e
                               WHERE e.upload = p_upload AND e.length > 0 AND NOT e.locator {in_volume}) THEN
         v_own := ARRAY(SELECT e.locator FROM mantle.extents e WHERE e.upload = p_upload AND NOT e.copied);
+        v_copied := ARRAY(SELECT e.locator FROM mantle.extents e WHERE e.upload = p_upload AND e.copied);
         PERFORM mantle.free_bytes(v_own);
+        PERFORM mantle.free_bytes(v_copied, true);
         DELETE FROM mantle.extents e WHERE e.upload = p_upload;
     END IF;
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_upload]));

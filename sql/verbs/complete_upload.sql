@@ -94,7 +94,9 @@ END $$;
 --- gateway: Ends an upload whose object was put; answers the locators of parts that were not chosen
 CREATE FUNCTION mantle.finish_upload_delegated(p_upload bigint, p_attempt int) RETURNS text[]
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} AS $$
-DECLARE v_locators text[] := '{}';
+DECLARE
+    v_locators text[] := '{}';
+    v_copied text[];
 BEGIN
     PERFORM mantle.raise_fault(mantle.latch_entries('{}', '{}', ARRAY[p_upload]));
     UPDATE mantle.uploads u SET state = 'done', changed = now()
@@ -103,6 +105,9 @@ BEGIN
         v_locators := ARRAY(SELECT e.locator FROM mantle.extents e
                              WHERE e.upload = p_upload AND e.position IS NULL AND NOT e.copied);
         v_locators := mantle.freed_or_left(v_locators, '{}');
+        v_copied := ARRAY(SELECT e.locator FROM mantle.extents e
+                           WHERE e.upload = p_upload AND e.position IS NULL AND e.copied);
+        PERFORM mantle.free_bytes(v_copied, true);
         DELETE FROM mantle.extents e WHERE e.upload = p_upload AND e.position IS NULL;
     END IF;
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_upload]));

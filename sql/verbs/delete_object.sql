@@ -34,8 +34,8 @@ BEGIN
     v_new.old_locator := mantle.left_locator(v_old.locator, v_old.shared);
     IF v_old.locator {is_inline} THEN
         PERFORM mantle.drop_inline(p_pid, ARRAY[v_old.locator]);
-    ELSIF mantle.are_freed(v_old.locator, v_old.shared) THEN
-        PERFORM mantle.free_bytes(ARRAY[v_old.locator]);
+    ELSIF v_old.locator {in_volume} THEN
+        PERFORM mantle.free_bytes(ARRAY[v_old.locator], v_old.shared IS TRUE);
     END IF;
     v_new.delta := ROW(p_ns, p_pid, -1, 0, -v_old.size);
     v_new.replayed := false;

@@ -14,6 +14,8 @@ BEGIN
     IF code IS NULL THEN
         v_left := ARRAY(SELECT e.locator FROM mantle.extents e WHERE e.upload = p_upload AND NOT e.copied);
         old_locators := mantle.freed_or_left(v_left, '{}');
+        v_left := ARRAY(SELECT e.locator FROM mantle.extents e WHERE e.upload = p_upload AND e.copied);
+        PERFORM mantle.free_bytes(v_left, true);
         DELETE FROM mantle.extents e WHERE e.upload = p_upload;
         DELETE FROM mantle.uploads o WHERE o.id = p_upload;
     END IF;
@@ -22,7 +24,7 @@ END $$;
 
 --- gateway: Removes the manifest of an object that no row names any more; answers locators that other manifests and objects
 --- may still name
--- Locators in volumes are not returned: the gateway that has their segment finds that no row names them (P60). A reader
+-- Locators in volumes are not returned: the gateway that has their segment frees what no row names (P60). A reader
 -- that began before the object was removed has p_read_grace_ms from the first call to finish. The upload's row stays as
 -- long as answers to requests, because CompleteMultipartUpload may be repeated.
 CREATE FUNCTION mantle.drop_manifest_delegated(p_upload bigint, p_read_grace_ms bigint) RETURNS text[]
@@ -30,6 +32,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} AS $$
 DECLARE
     u mantle.uploads;
     v_locators text[] := '{}';
+    v_freed text[];
 BEGIN
     PERFORM mantle.raise_fault(mantle.latch_entries('{}', '{}', ARRAY[p_upload]));
     SELECT * INTO u FROM mantle.uploads o WHERE o.id = p_upload AND o.state = 'done';
@@ -41,6 +44,8 @@ BEGIN
     ELSIF u.unused <= now() - p_read_grace_ms * interval '1 millisecond' THEN
         v_locators := ARRAY(
             SELECT e.locator FROM mantle.extents e WHERE e.upload = p_upload AND NOT e.locator {in_volume});
+        v_freed := ARRAY(SELECT e.locator FROM mantle.extents e WHERE e.upload = p_upload AND e.locator {in_volume});
+        PERFORM mantle.free_bytes(v_freed, true);
         DELETE FROM mantle.extents e WHERE e.upload = p_upload;
         IF u.changed < now() - current_setting('mantle.request_retention_s')::int * interval '1 second' THEN
             DELETE FROM mantle.uploads o WHERE o.id = p_upload;

@@ -79,9 +79,8 @@ BEGIN
         v_new.old_locator := mantle.left_locator(v_old.locator, v_old.shared);
         IF v_old.locator {is_inline} THEN
             PERFORM mantle.drop_inline(p_pid, ARRAY[v_old.locator]);
-        ELSIF mantle.are_freed(v_old.locator, v_old.shared)
-              AND mantle.are_of_one_write(v_old.locator, p_locator) IS NOT TRUE THEN
-            PERFORM mantle.free_bytes(ARRAY[v_old.locator]);
+        ELSIF v_old.locator {in_volume} AND mantle.are_of_one_write(v_old.locator, p_locator) IS NOT TRUE THEN
+            PERFORM mantle.free_bytes(ARRAY[v_old.locator], v_old.shared IS TRUE);
         END IF;
     END IF;
     IF p_inline IS NOT NULL THEN

@@ -33,6 +33,9 @@ BEGIN
                          WHERE e.upload = p_upload AND e.part = p_part AND NOT e.copied
                            AND e.locator <> ALL (p_locator));
         old_locators := mantle.freed_or_left(v_left, p_locator);
+        v_left := ARRAY(SELECT e.locator FROM mantle.extents e
+                         WHERE e.upload = p_upload AND e.part = p_part AND e.copied AND e.locator <> ALL (p_locator));
+        PERFORM mantle.free_bytes(v_left, true);
         DELETE FROM mantle.extents e WHERE e.upload = p_upload AND e.part = p_part;
         INSERT INTO mantle.extents (upload, part, extent, locator, start, length, copied, etag, checksum, created)
         SELECT p_upload, p_part, n - 1, u.locator, u.start, u.length, p_copied,

@@ -37,6 +37,8 @@ BEGIN
           FROM unnest(p_locator, p_start, p_length) WITH ORDINALITY AS u(locator, start, length, n);
         old_locators := ARRAY(SELECT DISTINCT u.locator FROM unnest(v_named) AS u(locator)
                                WHERE NOT u.locator {in_volume} AND u.locator <> ALL (p_locator) ORDER BY u.locator);
+        PERFORM mantle.free_bytes(ARRAY(SELECT u.locator FROM unnest(v_named) AS u(locator)
+                                         WHERE u.locator <> ALL (p_locator)), true);
     END IF;
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_upload]));
 END $$;

@@ -43,8 +43,8 @@ BEGIN
             old_locator := mantle.left_locator(e.old, v_old.shared);
             IF e.old {is_inline} THEN
                 PERFORM mantle.drop_inline(p_pid, ARRAY[e.old]);
-            ELSIF mantle.are_freed(e.old, v_old.shared) AND NOT mantle.are_of_one_write(e.old, e.new) THEN
-                PERFORM mantle.free_bytes(ARRAY[e.old]);
+            ELSIF e.old {in_volume} AND NOT mantle.are_of_one_write(e.old, e.new) THEN
+                PERFORM mantle.free_bytes(ARRAY[e.old], v_old.shared IS TRUE);
             END IF;
             IF e.bytes IS NOT NULL THEN
                 PERFORM mantle.add_inline(p_pid, e.new, e.bytes);

@@ -37,13 +37,14 @@ BEGIN
           INTO locators, v_segments
           FROM (SELECT f.locator, f.segment
                   FROM mantle.freed f JOIN mantle.admitted_segments a ON a.volume = f.volume AND a.segment = f.segment
-                 WHERE f.volume = p_volume AND f.freed <= v_due AND pg_visible_in_snapshot(f.xid, v_horizon[2]::pg_snapshot)
+                 WHERE f.volume = p_volume AND f.shared_by = '0' AND f.freed <= v_due
+                   AND pg_visible_in_snapshot(f.xid, v_horizon[2]::pg_snapshot)
                    AND a.mount_epoch = p_mount_epoch AND a.lineage = v_lineage
                  ORDER BY f.freed LIMIT p_limit) AS c;
         PERFORM mantle.raise_fault(mantle.latch_volume_segments(p_volume, v_segments, false));
         WITH gone AS (
             DELETE FROM mantle.freed f USING mantle.admitted_segments a
-             WHERE f.locator = ANY (locators) AND a.volume = f.volume AND a.segment = f.segment
+             WHERE f.locator = ANY (locators) AND f.shared_by = '0' AND a.volume = f.volume AND a.segment = f.segment
                AND a.mount_epoch = p_mount_epoch AND a.lineage = v_lineage
             RETURNING f.locator)
         SELECT coalesce(array_agg(g.locator ORDER BY g.locator), '{}') INTO locators FROM gone AS g;
@@ -51,6 +52,43 @@ BEGIN
     v_seen := pg_current_snapshot();
     horizon := format('%s %s %s', v_lineage, v_seen, pg_current_wal_flush_lsn());
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_at]));
+END $$;
+
+--- gateway: Those of the given locators of which the node of p_at has freed rows of shared bytes
+CREATE FUNCTION mantle.shared_freed_delegated(p_at bigint, p_locators text[]) RETURNS text[]
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} AS $$
+BEGIN
+    PERFORM mantle.raise_fault(coalesce(
+                mantle.mutation_fault_code(),
+                CASE WHEN (cardinality(p_locators) <= {SEGMENTS_PER_CALL_MAX}) IS NOT TRUE THEN '{invalid_argument}' END));
+    RETURN ARRAY(SELECT DISTINCT f.locator FROM mantle.freed f
+                  WHERE f.locator = ANY (p_locators) AND f.shared_by <> '0' ORDER BY f.locator);
+END $$;
+
+--- gateway: Frees shared bytes that no row names any more, as mantle.segment_locators has answered, by their rows on the node of
+--- p_at; returns how many locators. They are kept for the delay from now on
+-- Only one node may free them. If several have rows, first forget those of the others (mantle.forget_freed_delegated).
+CREATE FUNCTION mantle.settle_shared_delegated(
+    p_at bigint, p_volume int, p_mount_epoch bigint, p_locators text[]) RETURNS int
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} AS $$
+DECLARE
+    v_lineage text := mantle.lineage();
+    v_settled text[];
+BEGIN
+    PERFORM mantle.raise_fault(coalesce(
+                mantle.mutation_fault_code(),
+                CASE WHEN (p_at >= 0 AND p_volume > 0 AND p_mount_epoch > 0
+                           AND cardinality(p_locators) <= {SEGMENTS_PER_CALL_MAX}) IS NOT TRUE THEN '{invalid_argument}' END));
+    PERFORM mantle.raise_fault(mantle.latch_segments(p_locators));
+    WITH gone AS (
+        DELETE FROM mantle.freed f USING mantle.admitted_segments a
+         WHERE f.locator = ANY (p_locators) AND f.shared_by <> '0' AND f.volume = p_volume AND a.volume = f.volume
+           AND a.segment = f.segment AND a.mount_epoch = p_mount_epoch AND a.lineage = v_lineage
+        RETURNING f.locator)
+    SELECT coalesce(array_agg(DISTINCT g.locator ORDER BY g.locator), '{}') INTO v_settled FROM gone AS g;
+    PERFORM mantle.free_bytes(v_settled);
+    PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_at]));
+    RETURN cardinality(v_settled);
 END $$;
 
 --- gateway: Removes freed rows on the node of p_at without freeing their blocks; returns how many

@@ -126,7 +126,7 @@ def freed(cluster: Cluster) -> int:
     count = 0
     for group in cluster.groups:
         with session(cluster, group) as connection:
-            count += connection.execute("SELECT count(*) FROM mantle.freed").fetchone()[0]
+            count += connection.execute("SELECT count(*) FROM mantle.freed WHERE shared_by = '0'").fetchone()[0]
     return count
 
 

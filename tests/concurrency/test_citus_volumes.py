@@ -259,6 +259,33 @@ def test_a_manifest_on_another_node_is_freed(target, spread, volume):
     assert volume.scan(segment, epoch) == set(made), "a manifest that is left still names its bytes"
 
 
+def test_bytes_that_nodes_shared_are_freed_once(target, spread, volume):
+    segment, epoch = volume.new_segment()
+    locator = volume.locator(segment, epoch)
+    pids = [spread.by_worker[worker][0] for worker in WORKERS]
+    assert put_on(spread, spread.coordinator, 0, "shared", locator) is None
+    copied = copies.copy(spread.coordinator, spread.ns, (pids[0], "shared"), (pids[1], "shared"), spread.new_id())
+    assert copied.code is None
+    nodes, session = by_worker(spread, volume), spread.coordinator
+    shared = lambda at: session.execute("SELECT mantle.shared_freed_delegated(%s, %s)", (at, [locator])).fetchone()[0]
+    assert copies.delete(session, spread.ns, pids[0], "shared") == (None, None)
+    assert [shared(at) for at in nodes] == [[locator], []]
+    assert copies.delete(session, spread.ns, pids[1], "shared") == (None, None)
+    assert [shared(at) for at in nodes] == [[locator], [locator]]
+    assert volume.scan(segment, epoch) == {locator}
+    for at in nodes:
+        assert [volume.take(at) for _ in range(2)] == [[], []], "nobody has said that no row names them"
+    values = (volume.number, volume.mount_epoch, [locator])
+    change = lambda what, at: session.execute(
+        f"SELECT mantle.{what}_delegated(%s, %s, %s, %s)", (at, *values)
+    ).fetchone()
+    assert change("forget_freed", nodes[0]) == (1,)
+    assert change("settle_shared", nodes[1]) == (1,)
+    assert [volume.take(at) for at in nodes] == [[], []]
+    assert [volume.take(at) for at in nodes] == [[], [locator]]
+    assert volume.scan(segment, epoch) == set()
+
+
 def test_a_node_without_shards_admits_nothing(target):
     """The coordinator has none: what it has admitted or freed goes in the worker's next round."""
     with closing(target.coordinator()) as session:

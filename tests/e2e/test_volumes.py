@@ -122,6 +122,29 @@ def test_copies_share_bytes_until_the_last_is_gone(gateway, beside, bucket):
     gateway.await_used(blocks(9000))
 
 
+SETTLED = "SELECT count(*) FROM mantle.freed WHERE locator LIKE %s AND shared_by = '0'"
+
+
+def test_the_reuse_delay_holds_for_bytes_that_were_shared(stack, superuser, bucket, folder):
+    """Also once the sweeper has found that no copy names them any more."""
+    delay = ("reuse_delay_ms = 3600000", f"bytes_max = {12 * MIB}")
+    with volume_gateway(stack, folder=folder, volumes=delay, **QUICK) as gateway:
+        s3 = gateway.s3(stack)
+        s3.put_object(Bucket=bucket, Key="k", Body=os.urandom(MIB))
+        upload = begin(s3, bucket, "parted")
+        complete(s3, upload, put(s3, upload, pieces(MIB)))
+        used = named(superuser, bucket)
+        for key in ["k", "parted"]:
+            s3.copy_object(Bucket=bucket, Key=f"{key} copy", CopySource={"Bucket": bucket, "Key": key})
+            s3.delete_object(Bucket=bucket, Key=key)
+            s3.delete_object(Bucket=bucket, Key=f"{key} copy")
+        here = f"v1:{gateway.file().name.removeprefix('volume-')}.%"
+        wait_until(lambda: superuser.execute(SETTLED, (here,)).fetchone() == (2,), "the sweeper to free both", BOUND_S)
+        gateway.await_used(used)
+        s3.put_object(Bucket=bucket, Key="later", Body=os.urandom(MIB))
+        gateway.await_used(used + named(superuser, bucket))
+
+
 def test_uploads_in_parts(gateway, beside, bucket):
     bodies = pieces(PART, PART, 1000)
     upload = begin(beside, bucket, "k")

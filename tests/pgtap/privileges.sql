@@ -17,7 +17,7 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      largest_below list_parts list_tree list_uploads mkdir mount_volume names_below operation part_of_object prune_tree put_object
      put_part_delegated register_volume release_segments remove_tree rename_directory rename_object
      replace_extents_delegated replace_locators_delegated replay replay_local resolve_path rmdir seal_upload_delegated segment_locators set_attributes
-     set_umask set_volume_state stat stat_local take_freed_delegated take_over_segments unseal_upload_delegated
+     set_umask set_volume_state settle_shared_delegated shared_freed_delegated stat stat_local take_freed_delegated take_over_segments unseal_upload_delegated
      unused_locators upload upload_extents upload_usage usage volume volume_nodes'),
     ('mantle_gateway mantle_importer',
      'allocate_ids assignment namespace raise_key_size'),
@@ -46,7 +46,7 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      powers_of_two resolve rows_below split_path sums_by_row top_dirs tree_depths tree_keys tree_rows
      unreached_directories walk_path'),
     ('',
-     'abort_move abort_rename_delegated admit_segments_delegated admitted_fault_delegated are_freed are_of_one_write add_counts add_deltas_waiting add_inline apply_deltas are_directories_queued attributes_fault batch_fault
+     'abort_move abort_rename_delegated admit_segments_delegated admitted_fault_delegated are_of_one_write add_counts add_deltas_waiting add_inline apply_deltas are_directories_queued attributes_fault batch_fault
      begin_operation_delegated certificate_problems compact_delegated compact_directories compact_directory condition_fault count_and_emit
      create_index_group create_restore_point creation_fault delegate_functions delegated_functions
      delete_object_delegated delete_object_distributed delete_object_one delta_ts_base

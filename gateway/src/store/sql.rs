@@ -242,6 +242,8 @@ statements! {
     TAKE_FREED "take_freed" once
         "SELECT horizon, locators FROM mantle.take_freed_delegated($1, $2, $3, $4, $5, $6)";
     FORGET_FREED "forget_freed" change "SELECT mantle.forget_freed_delegated($1, $2, $3, $4) AS count";
+    SHARED_FREED "shared_freed" read "SELECT mantle.shared_freed_delegated($1, $2) AS locators";
+    SETTLE_SHARED "settle_shared" change "SELECT mantle.settle_shared_delegated($1, $2, $3, $4) AS count";
     REPLACE_LOCATOR "replace_locator" once
         "SELECT code, old_locator FROM mantle.replace_locators_delegated($1, ARRAY[$2::text], ARRAY[$3::bigint], ARRAY[$4::text], \
                 ARRAY[$5::text], ARRAY[$6::bytea], $7)";

@@ -228,6 +228,20 @@ impl Store {
         self.query_one(&sql::FORGET_FREED, &params).await.map(drop)
     }
 
+    /// Those of these locators of which a node knows that a row which named them was removed, and that others may name them.
+    pub async fn shared_freed(&self, at: i64, locators: &[String]) -> Result<Vec<String>> {
+        let params: [Param<'_>; 2] = [(&at, Type::INT8), (&locators, Type::TEXT_ARRAY)];
+        rows::get(&self.query_one(&sql::SHARED_FREED, &params).await?, "locators")
+    }
+
+    /// Frees shared bytes that no row names any more. No other node may know of them.
+    pub async fn settle_shared(&self, at: i64, mount: &Mount, locators: &[String]) -> Result<()> {
+        let (volume, epoch) = mount.id();
+        let params: [Param<'_>; 4] =
+            [(&at, Type::INT8), (&volume, Type::INT4), (&epoch, Type::INT8), (&locators, Type::TEXT_ARRAY)];
+        self.query_one(&sql::SETTLE_SHARED, &params).await.map(drop)
+    }
+
     /// Gives an object another locator if it still is the same and has the old one; answers the old one if no row names it any more.
     /// Sent once: what was done already would be answered as refused.
     ///

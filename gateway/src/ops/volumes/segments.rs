@@ -2,7 +2,7 @@
 //! locator (P59). So once all nodes have admitted a new epoch, nothing is committed under the earlier one any more. The rows then show
 //! everything that was written before: what no row names is free (P61), and puts in doubt are settled.
 
-use std::time::Instant;
+use std::{collections::BTreeMap, time::Instant};
 
 use futures::future::try_join_all;
 use mantle_types::Result;
@@ -21,6 +21,8 @@ const PAGE_LOCATORS: usize = 5_000;
 const SEGMENTS_REFUSED: &str = "mantle_gateway_segments_refused_total";
 /// Most segments that a node admits in a call.
 const ADMITTED_MAX: usize = 1_000;
+/// Most freed locators that a node is asked about in a call.
+const FREED_MAX: usize = 1_000;
 
 impl Keeper<'_> {
     /// Takes over all leased segments of the volume, whoever has them. Puts in progress continue under the new epochs, once
@@ -243,7 +245,8 @@ impl Keeper<'_> {
         Ok(())
     }
 
-    /// Finds blocks that no row names any more and for which there is no freed row: copies, parts and manifests shared them.
+    /// Frees bytes that several rows named, and none does any more. Finds blocks that no row names and for which there is no freed row:
+    /// those rows were purged.
     pub(super) async fn sweep(&mut self) -> Result<()> {
         if self.swept.elapsed() < self.sweep_interval || !self.is_complete() {
             return Ok(());
@@ -254,11 +257,38 @@ impl Keeper<'_> {
             // The usage is read before the rows, so puts that end meanwhile can only make the rows name more.
             let usage = self.volumes.store().usage(lease.segment).map_err(|cause| broken(&cause))?;
             let named = self.named_in(lease).await?;
-            let Some(named) = read(&named, lease.segment, self.mount.geometry) else { continue };
-            if has_unnamed(usage, &named.used) {
+            let Some(Named { used, obsolete }) = read(&named, lease.segment, self.mount.geometry) else { continue };
+            if has_unnamed(usage, &used) {
                 with_unnamed.push(lease.segment);
+            }
+            let freed = named.into_iter().filter(|named| named.is_freed).map(|named| named.locator);
+            let freed: Vec<String> = freed.filter(|locator| !obsolete.contains(locator)).collect();
+            for some in freed.chunks(FREED_MAX) {
+                self.settle_shared(some).await?;
             }
         }
         self.lease_anew(&with_unnamed).await
+    }
+
+    /// Frees those of these bytes that were shared. Each node that removed a row which named them knows of them, and only one may
+    /// free them: so the others forget them first.
+    async fn settle_shared(&self, unnamed: &[String]) -> Result<()> {
+        let (mut known, mut forgotten): (BTreeMap<String, i64>, BTreeMap<i64, Vec<String>>) = Default::default();
+        for at in &self.nodes {
+            for locator in self.store.shared_freed(*at, unnamed).await? {
+                if let Some(earlier) = known.insert(locator.clone(), *at) {
+                    forgotten.entry(earlier).or_default().push(locator);
+                }
+            }
+        }
+        for (at, locators) in forgotten {
+            self.store.forget_freed(at, &self.mount, &locators).await.map_err(repeatable)?;
+        }
+        let mut settled: BTreeMap<i64, Vec<String>> = BTreeMap::new();
+        known.into_iter().for_each(|(locator, at)| settled.entry(at).or_default().push(locator));
+        for (at, locators) in settled {
+            self.store.settle_shared(at, &self.mount, &locators).await.map_err(repeatable)?;
+        }
+        Ok(())
     }
 }
