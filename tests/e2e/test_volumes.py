@@ -8,7 +8,7 @@ import pytest
 
 from stack.poll import wait_until
 from tests.support import monitoring
-from tests.support.volume_blocks import blocks
+from tests.support.volume_blocks import HEADER, SUM, UNIT, blocks
 
 from .another_gateway import running
 from .clients import read
@@ -237,6 +237,47 @@ def test_a_flipped_bit_is_an_error_and_a_metric(gateway, beside, superuser, buck
     assert refused(read, beside, bucket, "k")[1] == 500
     assert gateway.count("bytes_corrupt_total") == 1
     assert read(beside, bucket, "k", Range="bytes=0-99") == body[:100], "the rest of it is whole"
+
+
+def flip(file: Path, at: int) -> None:
+    """Flips a bit."""
+    with file.open("r+b") as volume:
+        volume.seek(at)
+        byte = volume.read(1)[0]
+        volume.seek(at)
+        volume.write(bytes([byte ^ 4]))
+
+
+PART_LOCATOR = (
+    "SELECT e.locator FROM mantle.meta m JOIN mantle.namespaces n ON m.pid = n.ns"
+    " JOIN mantle.extents e ON m.locator = 'manifest:' || e.upload"
+    " WHERE n.name = %s AND m.name = %s AND e.part = %s AND e.extent = 0"
+)
+
+
+@pytest.mark.allows("gateway", "an object's bytes are damaged")
+def test_a_flipped_bit_at_the_beginning_of_a_later_part_is_counted(gateway, beside, superuser, bucket):
+    """The client has the first part by then."""
+    bodies = pieces(PART, PART, 1000)
+    upload = begin(beside, bucket, "k")
+    complete(beside, upload, put(beside, upload, bodies))
+    at, length = place_of(superuser.execute(PART_LOCATOR, (bucket, "k", 2)).fetchone()[0])
+    flip(gateway.file(), at + HEADER + SUM * -(-length // UNIT))
+    got, is_whole = read_on(beside.get_object(Bucket=bucket, Key="k")["Body"])
+    assert not is_whole and bodies[0].startswith(got)
+    wait_until(lambda: gateway.count("bytes_corrupt_total") == 1, "the metric", BOUND_S)
+    assert read(beside, bucket, "k", Range=f"bytes=0-{PART - 1}") == bodies[0]
+
+
+def read_on(stream) -> tuple[bytes, bool]:
+    """What comes, and whether it comes to its end."""
+    got = b""
+    try:
+        while piece := stream.read(64 * KIB):
+            got += piece
+    except (botocore.exceptions.IncompleteReadError, botocore.exceptions.ResponseStreamingError):
+        return got, False
+    return got, True
 
 
 @pytest.mark.allows("gateway", "the volume is full")

@@ -89,7 +89,10 @@ impl Gateway {
                 return Ok(None);
             }
             let next = reader.open_next().await.and_then(|next| next.ok_or_else(|| ErrorCode::BytesMissing.into()));
-            next.map(|next| Some((next.into_stream(), reader))).map_err(broken)
+            match next {
+                Ok(next) => Ok(Some((next.into_stream(), reader))),
+                Err(error) => Err(reader.broken(error).await),
+            }
         });
         let rest = stream::iter(rest).flatten().chain(others.try_flatten());
         Ok(Some(Content { first, rest: Some(rest.boxed()) }))
@@ -115,17 +118,26 @@ fn watched(content: Content, store: &Arc<Store>, locator: &str) -> Content {
                 Err(cause) => cause,
             };
             let code = cause.get_ref().and_then(|inner| inner.downcast_ref::<Error>()).map(Error::code);
-            if matches!(code, Some(ErrorCode::BytesCorrupt | ErrorCode::BytesMissing)) {
-                match is_named(&store, &locator).await {
-                    Ok(false) => tracing::debug!(locator, "a read ended short: the object is gone"),
-                    // If PostgreSQL does not tell, an operator should look.
-                    Ok(true) | Err(_) => tracing::error!(locator, "{}", count_damage(code)),
-                }
+            if let Some(code) = code.filter(|code| is_damage(*code)) {
+                note_damage(&store, &locator, code).await;
             }
             Err(cause)
         }
     };
     Content { first, rest: Some(rest.then(watch).boxed()) }
+}
+
+fn is_damage(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::BytesCorrupt | ErrorCode::BytesMissing)
+}
+
+/// Counts damage, unless no row names the bytes any more.
+async fn note_damage(store: &Store, locator: &str, code: ErrorCode) {
+    match is_named(store, locator).await {
+        Ok(false) => tracing::debug!(locator, "a read ended short: the object is gone"),
+        // If PostgreSQL does not tell, an operator should look.
+        Ok(true) | Err(_) => tracing::error!(locator, "{}", count_damage(Some(code))),
+    }
 }
 
 /// Whether an object or a part of an upload names these bytes.
@@ -141,12 +153,6 @@ pub(super) fn count_damage(code: Option<ErrorCode>) -> &'static str {
     };
     metrics::counter!(counter).increment(1);
     what
-}
-
-/// A read that ends before its end: the connection is closed, and the client sees that bytes are missing.
-fn broken(error: Error) -> io::Error {
-    tracing::error!(%error, "a read broke off");
-    io::Error::other(error)
 }
 
 struct Reader {
@@ -165,29 +171,45 @@ impl Reader {
         self.page.is_empty() && self.rest.is_empty()
     }
 
-    /// The bytes of the next extent; `None` if they are gone.
+    /// Why the read ends before its end: the connection is closed, and the client sees that bytes are missing.
+    async fn broken(&self, error: Error) -> io::Error {
+        if is_damage(error.code()) {
+            let locator = self.page.front().map_or_else(|| self.manifest.manifest(), |(next, _)| next.locator.clone());
+            note_damage(&self.store, &locator, error.code()).await;
+        } else {
+            tracing::error!(%error, "a read broke off");
+        }
+        io::Error::other(error)
+    }
+
+    /// The bytes of the next extent; `None` if they are gone. Then, and after an error, the page begins with the extent.
     async fn open_next(&mut self) -> Result<Option<Content>> {
         if self.page.is_empty() {
             self.read_page().await?;
         }
         let Some(extent) = self.page.front().map(|(extent, _)| extent.clone()) else { return Ok(None) };
-        let found = match self.open(&extent).await {
-            Ok(None) => Ok(None),
-            Err(error) if error.code() == ErrorCode::BytesCorrupt => Err(error),
-            found => {
-                self.page.pop_front();
-                self.at += extent.length;
-                return found;
-            }
-        };
+        let found = self.open(&extent).await;
+        match &found {
+            Ok(Some(_)) => return self.passed(found),
+            Err(error) if error.code() != ErrorCode::BytesCorrupt => return found,
+            _ => {}
+        }
         // They may have been moved since the page was read.
         self.rest.start = self.at;
         self.read_page().await?;
-        let Some((moved, kept)) = self.page.pop_front_if(|(now, _)| *now != extent) else { return found };
-        self.at += moved.length;
-        let content = self.open(&moved).await;
-        drop(kept);
-        content
+        let Some(moved) = self.page.front().map(|(now, _)| now.clone()).filter(|now| *now != extent) else {
+            return found;
+        };
+        match self.open(&moved).await {
+            found @ Ok(Some(_)) => self.passed(found),
+            found => found,
+        }
+    }
+
+    /// The next extent is open.
+    fn passed(&mut self, found: Result<Option<Content>>) -> Result<Option<Content>> {
+        self.at += self.page.pop_front().map_or(0, |(extent, _)| extent.length);
+        found
     }
 
     async fn read_page(&mut self) -> Result<()> {
