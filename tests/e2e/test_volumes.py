@@ -281,6 +281,29 @@ def read_on(stream) -> tuple[bytes, bool]:
 
 
 @pytest.mark.allows("gateway", "the volume is full")
+@pytest.mark.parametrize("segment_bytes", [4 * MIB, 32 * MIB], ids=["many extents", "one extent"])
+def test_a_read_elsewhere_ends_short_when_its_blocks_are_used_again(stack, superuser, folder, bucket, segment_bytes):
+    """The gateway that has the volume does not know of it. What the other one sends is the object's, each byte."""
+    body = os.urandom(28 * MIB)
+    owner = make(stack, folder=folder, volumes=(f"bytes_max = {32 * MIB}",))
+    owner.segment_bytes = segment_bytes
+    beside = folder.with_name(f"{folder.name}-beside")
+    reader = make(stack, 1, folder=beside, volumes=(f'read_folders = ["{folder}"]',))
+    with running(owner), running(reader):
+        s3 = owner.s3(stack)
+        s3.put_object(Bucket=bucket, Key="k", Body=body)
+        stream = reader.s3(stack).get_object(Bucket=bucket, Key="k")["Body"]
+        first = stream.read(100)
+        owner.await_used(named(superuser, bucket))
+        s3.delete_object(Bucket=bucket, Key="k")
+        owner.await_used(0)
+        assert len(fill(s3, bucket, 400 * KIB)) > 60, "all blocks are used again"
+        got, is_whole = read_on(stream)
+        assert not is_whole and body.startswith(first + got)
+        assert [reader.count(f"bytes_{what}_total") for what in ("corrupt", "missing")] == [0, 0], "that is no damage"
+
+
+@pytest.mark.allows("gateway", "the volume is full")
 def test_a_long_read_keeps_the_bytes_of_a_deleted_object(stack, folder, bucket):
     """Larger than what the sockets hold. All other blocks are used meanwhile."""
     body = os.urandom(24 * MIB)
