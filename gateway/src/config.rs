@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use mantle_tls::{Https, PostgresTls, TlsSettings, check_database, is_loopback};
-use mantle_types::limits::{BATCH_LATCHES_MAX, INLINE_BYTES_MAX};
+use mantle_types::limits::{BATCH_LATCHES_MAX, ID_BLOCK_MAX, INLINE_BYTES_MAX};
 use serde::Deserialize;
 
 pub use self::volumes::Volumes;
@@ -29,6 +29,8 @@ const RESERVED: [&str; 2] = [FILES, VOLUMES];
 const BUCKET_NAME_BYTES_MAX: usize = 32;
 /// More threads would only wake each other.
 const THREADS_MAX: usize = 1024;
+/// The longest age in a setting, 100 years in seconds: PostgreSQL and calendars have no times much longer ago.
+const AGE_MAX_S: u64 = 100 * 365 * 86_400;
 
 /// The configuration.
 #[derive(Clone, Debug, Deserialize)]
@@ -182,7 +184,7 @@ pub struct Limits {
     /// Then the answer is 503: `database_unavailable` if no change was sent for the request, otherwise `unknown_outcome`. A
     /// change that was sent goes on. Must be more than `connection_wait_ms` and `await_timeout_ms`.
     pub answer_wait_ms: u64,
-    /// Ids taken from PostgreSQL at a time.
+    /// Ids taken from PostgreSQL at a time, from 16 to 16,777,216.
     pub id_block: u32,
     /// Most connections of clients at a time. Others wait until one closes.
     pub connections_max: usize,
@@ -331,7 +333,10 @@ impl Config {
         ensure!((1..=THREADS_MAX).contains(&self.threads), "threads must be between 1 and {THREADS_MAX}");
         ensure!(!self.owner_name.is_empty(), "owner_name is empty");
         ensure!(!self.region.is_empty(), "region is empty");
-        ensure!(limits.id_block >= 16, "limits.id_block must be at least 16");
+        ensure!(
+            (16..=ID_BLOCK_MAX).contains(&limits.id_block.into()),
+            "limits.id_block must be between 16 and {ID_BLOCK_MAX}"
+        );
         ensure!(limits.await_timeout_ms > 0, "limits.await_timeout_ms must be positive");
         ensure!(limits.rename_lock_ms > 0, "limits.rename_lock_ms must be positive");
         ensure!(
@@ -339,6 +344,14 @@ impl Config {
             "limits.answer_wait_ms must be more than limits.connection_wait_ms and limits.await_timeout_ms, \
              or an answer would never say which of both was not there"
         );
+        for (name, age_s) in [
+            ("orphan_grace_ms", limits.orphan_grace_ms / 1000),
+            ("read_grace_ms", limits.read_grace_ms / 1000),
+            ("sweep_interval_ms", limits.sweep_interval_ms / 1000),
+            ("upload_lifetime_s", limits.upload_lifetime_s),
+        ] {
+            ensure!(age_s <= AGE_MAX_S, "limits.{name} must be at most 100 years");
+        }
         ensure!(limits.connections_max > 0, "limits.connections_max must be at least 1");
         ensure!(limits.head_timeout_ms > 0, "limits.head_timeout_ms must be positive");
         ensure!(limits.body_idle_ms > 0, "limits.body_idle_ms must be positive");
@@ -448,6 +461,20 @@ mod tests {
         assert_eq!(Config::parse(MINIMAL).unwrap().limits.inline_bytes_max, 0);
         assert_eq!(with(INLINE_BYTES_MAX).unwrap().limits.inline_bytes_max, INLINE_BYTES_MAX);
         assert!(with(INLINE_BYTES_MAX + 1).is_err());
+    }
+
+    /// They would be refused, or overflow, whenever they are used.
+    #[test]
+    fn limits_that_postgresql_would_refuse_are_refused() {
+        let with = |setting: String| Config::parse(&format!("{MINIMAL}\n[limits]\n{setting}"));
+        assert_eq!(with(format!("id_block = {ID_BLOCK_MAX}")).unwrap().limits.id_block, 1 << 24);
+        assert!(with(format!("id_block = {}", ID_BLOCK_MAX + 1)).is_err());
+        let ages = [("orphan_grace_ms", 1000), ("read_grace_ms", 1000), ("sweep_interval_ms", 1000), ("upload_lifetime_s", 1)];
+        for (name, unit) in ages {
+            assert!(with(format!("{name} = {}", AGE_MAX_S * unit)).is_ok(), "{name}");
+            let error = with(format!("{name} = {}", (AGE_MAX_S + 1) * unit)).unwrap_err().to_string();
+            assert!(error.contains(name), "{error}");
+        }
     }
 
     #[test]

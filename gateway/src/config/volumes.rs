@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::ensure;
+use mantle_types::limits::{KEY_BYTES_MAX, REUSE_DELAY_MAX_MS, SEGMENTS_PER_CALL_MAX};
 use mantle_volumes::Geometry;
 use serde::Deserialize;
 
@@ -11,7 +12,7 @@ use serde::Deserialize;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Volumes {
-    /// Folder in which the gateway creates its volume. No other gateway may use it for its own.
+    /// Folder in which the gateway creates its volume. No other gateway may use it for its own. A path of at most 1,024 bytes.
     pub folder: PathBuf,
     /// Folders of other gateways' volumes, which this one reads.
     #[serde(default)]
@@ -23,7 +24,7 @@ pub struct Volumes {
     /// at a time.
     #[serde(default = "default_segment_bytes")]
     pub segment_bytes: u64,
-    /// Segments of a new volume, and of each growth. Their space is reserved, and each is filled with zeros once.
+    /// Segments of a new volume, and of each growth, from 1 to 1,000. Their space is reserved, and each is filled with zeros once.
     #[serde(default = "default_growth_segments")]
     pub growth_segments: u32,
     /// Most bytes of the volume's segments; 0: as many as the file system has.
@@ -33,7 +34,7 @@ pub struct Volumes {
     #[serde(default = "default_grow_percent")]
     pub grow_percent: u8,
     /// How long the blocks of deleted objects are not used again. If PostgreSQL is restored to a time within this delay, all
-    /// bytes are still there.
+    /// bytes are still there. At most 604,800,000 (7 days).
     #[serde(default)]
     pub reuse_delay_ms: u64,
     /// How long a read keeps the blocks of an object that is deleted meanwhile. A longer read may end early.
@@ -79,7 +80,16 @@ impl Volumes {
             self.geometry().is_some(),
             "block_bytes is no power of two from 512 to 65,536, or segment_bytes is no multiple of it"
         );
-        ensure!(self.growth_segments > 0, "growth_segments must be at least 1");
+        // PostgreSQL refuses what is beyond these bounds, with each call: no segment would be leased, no block freed.
+        ensure!(
+            (1..=SEGMENTS_PER_CALL_MAX).contains(&(self.growth_segments as usize)),
+            "growth_segments must be between 1 and {SEGMENTS_PER_CALL_MAX}"
+        );
+        ensure!(self.reuse_delay_ms <= REUSE_DELAY_MAX_MS, "reuse_delay_ms must be at most {REUSE_DELAY_MAX_MS} (7 days)");
+        ensure!(
+            (1..=KEY_BYTES_MAX).contains(&self.folder.display().to_string().len()),
+            "folder must be a path of 1 to {KEY_BYTES_MAX} bytes"
+        );
         ensure!(
             self.bytes_max == 0 || self.bytes_max >= self.segment_bytes,
             "bytes_max must be 0, or have room for a segment"
@@ -95,8 +105,11 @@ mod tests {
     use super::*;
 
     fn refusal(settings: &str) -> Option<String> {
-        let volumes: Volumes =
-            toml::from_str(&format!("folder = \"a\"\n{settings}")).map_err(|e| e.to_string()).unwrap();
+        refusal_of(&format!("folder = \"a\"\n{settings}"))
+    }
+
+    fn refusal_of(section: &str) -> Option<String> {
+        let volumes: Volumes = toml::from_str(section).map_err(|e| e.to_string()).unwrap();
         volumes.check().err().map(|error| error.to_string())
     }
 
@@ -115,5 +128,18 @@ mod tests {
             let error = refusal(settings).unwrap_or_else(|| panic!("{settings} was accepted"));
             assert!(error.contains(told), "{error}");
         }
+    }
+
+    #[test]
+    fn what_postgresql_would_refuse_is_refused_at_the_start() {
+        let delay = |ms: u64| refusal(&format!("reuse_delay_ms = {ms}"));
+        assert_eq!(delay(REUSE_DELAY_MAX_MS), None);
+        assert!(delay(REUSE_DELAY_MAX_MS + 1).unwrap().contains("reuse_delay_ms must be at most 604800000 (7 days)"));
+        let growth = |segments: usize| refusal(&format!("growth_segments = {segments}"));
+        assert_eq!(growth(SEGMENTS_PER_CALL_MAX), None);
+        assert!(growth(SEGMENTS_PER_CALL_MAX + 1).unwrap().contains("growth_segments must be between 1 and 1000"));
+        let folder = |bytes: usize| refusal_of(&format!("folder = \"{}\"", "a".repeat(bytes)));
+        assert_eq!(folder(KEY_BYTES_MAX), None);
+        assert!(folder(KEY_BYTES_MAX + 1).is_some() && folder(0).is_some());
     }
 }

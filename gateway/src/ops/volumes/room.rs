@@ -5,8 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mantle_types::{ErrorCode, Result};
-use mantle_volumes::{MountError, Volume};
+use mantle_types::{ErrorCode, Result, limits::VOLUME_SEGMENTS_MAX};
+use mantle_volumes::{Geometry, MountError, Volume};
 use tokio::task::spawn_blocking;
 
 use super::{Keeper, broken};
@@ -58,10 +58,7 @@ impl Keeper<'_> {
             return Ok(false);
         }
         let settings = self.volumes.settings();
-        let most = match settings.bytes_max {
-            0 => u32::MAX,
-            bytes => u32::try_from(bytes / volume.geometry().segment_bytes()).unwrap_or(u32::MAX),
-        };
+        let most = segments_max(settings.bytes_max, volume.geometry());
         let more = settings.growth_segments.min(most.saturating_sub(volume.segments()));
         if more == 0 {
             return Ok(false);
@@ -91,5 +88,26 @@ impl Keeper<'_> {
         self.store.mount_volume(&self.mount).await?;
         tracing::info!(segments = self.mount.segments, "the volume has grown");
         Ok(true)
+    }
+}
+
+/// How many segments a volume may have: as `bytes_max` says, and as PostgreSQL takes.
+pub(super) fn segments_max(bytes_max: u64, geometry: Geometry) -> u32 {
+    let most = match bytes_max {
+        0 => u64::MAX,
+        bytes => bytes / geometry.segment_bytes(),
+    };
+    u32::try_from(most.min(VOLUME_SEGMENTS_MAX as u64)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_is_not_larger_than_it_may_be() {
+        let geometry = Geometry::new(4096, 1 << 20).unwrap();
+        let segments = [0, 1 << 20, (3 << 20) + 5, u64::MAX].map(|bytes_max| segments_max(bytes_max, geometry));
+        assert_eq!(segments, [1 << 24, 1, 3, 1 << 24]);
     }
 }
