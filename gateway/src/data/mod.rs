@@ -10,6 +10,7 @@
 //! - `described`: what metadata says of a checksum
 //! - `digest`: announced and kept digests
 //! - `failure`: what can go wrong
+//! - `folder`: folders whose names are flushed
 
 mod body;
 mod bucket;
@@ -18,6 +19,8 @@ mod described;
 mod digest;
 mod failure;
 mod files;
+/// Folders whose names are flushed.
+pub mod folder;
 /// Bytes in volumes.
 pub mod volumes;
 

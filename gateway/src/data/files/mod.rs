@@ -22,7 +22,7 @@ use object_store::{
 use tokio::task::spawn_blocking;
 use uuid::Uuid;
 
-use super::{Content, OldBytes, Stored, UploadError, Written, body::Body, failure::failed};
+use super::{Content, OldBytes, Stored, UploadError, Written, body::Body, failure::failed, folder::create_folder};
 
 /// Larger objects are written in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
@@ -46,7 +46,7 @@ fn new_locator() -> String {
 impl FileStore {
     /// Opens a directory, or creates it. Writes are flushed to the disk before they return.
     pub(super) fn open(folder: &Path) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(folder)?;
+        create_folder(folder)?;
         let store = Arc::new(LocalFileSystem::new_with_prefix(folder)?.with_fsync(true));
         Ok(Self { folder: folder.to_owned(), store })
     }

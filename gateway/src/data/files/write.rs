@@ -8,6 +8,8 @@ use std::{
     path::Path,
 };
 
+use super::super::folder::{create_folder, sync_folder};
+
 /// Writes a new file, and flushes it and its name. On an error no file remains.
 ///
 /// # Errors
@@ -27,28 +29,6 @@ pub(super) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
         let _ = fs::remove_file(path);
     }
     written
-}
-
-/// Creates a folder and those above it, and flushes their names.
-fn create_folder(folder: &Path) -> io::Result<()> {
-    let Some(above) = folder.parent() else { return Ok(()) };
-    match fs::create_dir(folder) {
-        Err(absent) if absent.kind() == io::ErrorKind::NotFound => {
-            create_folder(above)?;
-            fs::create_dir(folder).or_else(unless_there)?;
-        }
-        created => created.or_else(unless_there)?,
-    }
-    // Also if another has created it: that it is there does not say that its name is flushed.
-    sync_folder(above)
-}
-
-fn unless_there(error: io::Error) -> io::Result<()> {
-    if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
-}
-
-fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]
