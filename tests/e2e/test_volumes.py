@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tests.support import monitoring
 from tests.support.volume_blocks import HEADER, SUM, UNIT, blocks
 
 from .another_gateway import running
-from .clients import read
+from .clients import connect_as, read
 from .uploads import PART, begin, complete, pieces, put, refused
 from .volume_gateway import (
     BOUND_S,
@@ -319,7 +320,7 @@ def test_a_long_read_keeps_the_bytes_of_a_deleted_object(stack, folder, bucket):
 
 @pytest.mark.allows("gateway", "the volume is not mounted")
 def test_the_second_gateway_waits_for_the_folder(stack, gateway, beside, bucket, folder):
-    """The file is locked. Meanwhile the second reads it, and is not ready."""
+    """The folder is locked. Meanwhile the second reads the volume in it, and is not ready."""
     beside.put_object(Bucket=bucket, Key="k", Body=b"abc")
     second = make(stack, 1, folder=folder)
     second.prepare()
@@ -328,10 +329,37 @@ def test_the_second_gateway_waits_for_the_folder(stack, gateway, beside, bucket,
         wait_until(lambda: second.metrics().get("mantle_gateway_volume_mounted") == 0, "its metrics", BOUND_S)
         assert read(second.s3(stack), bucket, "k") == b"abc"
         assert refused(second.s3(stack).put_object, Bucket=bucket, Key="x", Body=b"x")[1] == 503
-        assert not second.is_ready()
+        assert not second.is_ready() and "another gateway has the folder" in second.problem()
         gateway.process.kill()
         second.await_ready()
         second.s3(stack).put_object(Bucket=bucket, Key="x", Body=b"second")
         assert read(second.s3(stack), bucket, "x") == b"second"
     finally:
         second.process.stop()
+
+
+@pytest.mark.allows("gateway", "the volume is not mounted")
+@pytest.mark.allows("postgresql", "lock timeout")
+def test_two_gateways_that_start_on_an_empty_folder_make_one_volume(stack, superuser, bucket, folder):
+    """The first is held up while it registers its volume, so the second finds the folder empty too."""
+    gateways = [make(stack, number, folder=folder) for number in range(2)]
+    is_refused = lambda gateway: "another gateway has the folder" in gateway.problem()
+    with ExitStack() as at_end:
+        with connect_as(stack, "postgres", "superuser") as holder, holder.transaction():
+            holder.execute("LOCK TABLE mantle.volumes IN SHARE MODE")
+            for gateway in gateways:
+                gateway.prepare()
+                gateway.start()
+                at_end.callback(gateway.process.stop)
+            wait_until(lambda: any(map(is_refused, gateways)), "one to be refused", BOUND_S)
+            assert list(folder.glob("volume-*")) == []
+        wait_until(lambda: any(gateway.is_mounted() for gateway in gateways), "a volume", BOUND_S)
+        first, second = sorted(gateways, key=lambda gateway: not gateway.is_mounted())
+        wait_until(lambda: is_refused(second), "the other to wait", BOUND_S)
+        known = superuser.execute("SELECT count(*) FROM mantle.volumes v WHERE v.name = %s", (str(folder),)).fetchone()
+        assert known == (1,) and first.file().exists()
+        first.await_ready()
+        first.s3(stack).put_object(Bucket=bucket, Key="k", Body=b"abc")
+        first.process.kill()
+        second.await_ready()
+        assert read(second.s3(stack), bucket, "k") == b"abc"

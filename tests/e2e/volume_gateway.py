@@ -9,6 +9,7 @@ from pathlib import Path
 
 import botocore.exceptions
 
+from stack import http
 from stack.poll import wait_until
 from tests.support.volume_blocks import blocks
 
@@ -67,6 +68,10 @@ gids = [0]
 
     def is_mounted(self) -> bool:
         return self.count("volume_mounted") == 1
+
+    def problem(self) -> str:
+        """Why it is not ready, as it says."""
+        return http.call("GET", f"{self.probe}/readyz")[1]
 
     def await_used(self, amount: int) -> None:
         """Waits until so many bytes of the volume are used."""

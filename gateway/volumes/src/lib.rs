@@ -18,7 +18,7 @@
 //! - `segment`: the bitmap of one segment
 //! - `volume`: a mounted volume
 //! - `file`: the calls of a file or device that a volume needs
-//! - `folder`: the files of volumes in a folder
+//! - `folder`: the files of volumes in a folder, and its lock
 //! - `locator`: the text that metadata keep
 //! - `superblock`: the format of a volume's head
 //! - `extent`: the format of an extent
@@ -53,7 +53,7 @@ pub use decimal::Malformed;
 pub use error::{Damage, Error, MountError, Result};
 pub use extent::{EXTENT_BYTES_MAX, HEADER_BYTES, Header, blocks_for, verify};
 pub use file::{RealFile, VolumeFile};
-pub use folder::{file_of, volumes_in};
+pub use folder::{FolderLock, file_of, volumes_in};
 pub use generation::Generation;
 pub use locator::{LOCATOR_EXTENTS_MIN, Locator, PREFIX, Piece, ranges};
 pub use place::{

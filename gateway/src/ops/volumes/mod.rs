@@ -44,7 +44,9 @@ pub async fn run(gateway: Arc<Gateway>) {
     let owner = Uuid::new_v4();
     loop {
         match mount::mount(&gateway, &volumes, owner).await {
-            Ok(mount) => {
+            // The folder is locked until the volume is not used any more.
+            Ok(mounted) => {
+                let mount = mounted.mount;
                 tracing::info!(volume = %mount.volume, epoch = mount.epoch, "the volume is mounted");
                 let why = Keeper::new(&gateway, &volumes, mount).keep().await;
                 tracing::error!(why, "the volume is not used any more");
