@@ -101,6 +101,17 @@ pub const OF_VOLUMES: &[Metric] = &[
         "1 after a flush of the volume has failed: the volume takes no puts until the gateway restarts.",
     ),
     gauge("mantle_gateway_volume_can_grow", "", "0 while the volume needs more space and cannot get it."),
+    gauge(
+        "mantle_gateway_scrub_finished_seconds",
+        "",
+        "Unix time at which the last scrub of the volume ended (`volumes.scrub_interval_s`); 0: none has.",
+    ),
+    counter("mantle_gateway_scrub_bytes_total", "", "Bytes of objects that the scrub has read again from the disk."),
+    gauge(
+        "mantle_gateway_scrub_damaged",
+        "",
+        "Extents that the scrub found damaged, and that a row still names; the log has their locators. A restart does not reset it.",
+    ),
     counter(
         "mantle_gateway_frees_refused_total",
         "",

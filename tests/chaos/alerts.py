@@ -41,7 +41,7 @@ def shorter(rules: dict) -> dict:
 
 
 BUCKET = "the gateways keep bytes in a bucket"
-VOLUMES = f"{BUCKET}; tests/e2e/test_volumes.py, test_volume_takeover.py and test_volume_faults.py break volumes"
+VOLUMES = f"{BUCKET}; tests/e2e/test_volume*.py break volumes"
 
 # Alerts that no fault of the catalogue raises, each with the reason. tests/lint/alerts.py plays them.
 UNPROVOKED = {
@@ -57,6 +57,7 @@ UNPROVOKED = {
     "PostgreSQLRefusesLogins": "no fault locks a role out; tests/e2e/test_held_up.py does",
     "PostgreSQLRunsOut": "it would take the load's connections; tests/e2e/test_held_up.py uses up what nobody needs",
     "MantleObjectBytesAreDamaged": VOLUMES,
+    "MantleScrubFoundDamage": VOLUMES,
     "MantleVolumeIsNotMounted": VOLUMES,
     "MantleVolumeIsReadOnly": f"{BUCKET}; a flush fails in gateway/src/data/volumes/tests.rs",
     "MantleVolumeIsFilling": VOLUMES,

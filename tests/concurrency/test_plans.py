@@ -168,6 +168,7 @@ READS = {
     "operation": "SELECT * FROM mantle.operation(%(ns)s, gen_random_uuid())",
     "inline_bytes": "SELECT * FROM mantle.inline_bytes(%(large)s, 'inline:7%(n)s')",
     "segment_locators": "SELECT * FROM mantle.segment_locators(1, 7%(n)s, 1, NULL, 10)",
+    "named_locators": "SELECT * FROM mantle.named_locators(1, 7%(n)s, '', 10)",
     "take_freed": "SELECT * FROM mantle.take_freed_delegated(1, 1, 1, mantle.lineage() || ' 3:3: 0/0', %(n)s, 10)",
 }
 

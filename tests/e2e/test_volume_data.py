@@ -12,16 +12,20 @@ from stack import secret
 from stack.poll import wait_until
 from tests.support.volume_blocks import blocks
 
+from .another_gateway import running
 from .inspection import command_line
 from .migrations import migrate
 from .uploads import files
 from .volume_gateway import (
     BOUND_S,
     KIB,
+    LOCATOR,
     TOKEN_OF_UID_0,
     VolumeGateway,
+    flip,
     locator_of,
-    place_of,
+    make,
+    put_some,
     volume_folder,
     volume_gateway,
 )
@@ -69,12 +73,7 @@ def test_a_scrub_finds_what_is_damaged(stack, gateway, superuser, bucket):
     sound = json.loads(done.stdout)
     assert (sound["extents"], sound["bytes"], sound["damaged"]) == (8, sum(map(len, bodies.values())), [])
     locator = locator_of(superuser, bucket, "k5")
-    at, length = place_of(locator)
-    with gateway.file().open("r+b") as volume:
-        volume.seek(at + length - 1)
-        byte = volume.read(1)[0]
-        volume.seek(at + length - 1)
-        volume.write(bytes([byte ^ 1]))
+    flip(gateway, locator)
     done = scrub(stack, gateway)
     assert done.returncode == 1
     (damaged,) = json.loads(done.stdout)["damaged"]
@@ -90,6 +89,45 @@ def test_a_scrub_goes_on_where_it_was(stack, gateway, bucket):
     (gateway.folder / "scrub.json").write_text(json.dumps(state), encoding="utf-8")
     assert json.loads(scrub(stack, gateway).stdout)["extents"] == 0, "the first segment was done before"
     assert json.loads(scrub(stack, gateway).stdout)["extents"] == 1
+
+
+@pytest.mark.allows("gateway", "a scrub found bytes of an object that are damaged")
+def test_the_gateway_finds_damage_that_nobody_reads(stack, superuser, bucket, folder):
+    gateway = make(stack, folder=folder, volumes=("scrub_interval_s = 1",))
+    with running(gateway):
+        s3 = gateway.s3(stack)
+        bodies = put_some(s3, bucket, "k", [1000 + 5000 * number for number in range(8)])
+        wait_until(lambda: gateway.count("scrub_bytes_total") >= sum(map(len, bodies.values())), "a scrub", BOUND_S)
+        assert gateway.count("scrub_finished_seconds") > 0 and gateway.count("scrub_damaged") == 0
+        flip(gateway, locator_of(superuser, bucket, "k5"))
+        wait_until(lambda: gateway.count("scrub_damaged") == 1, "the damage to be found", BOUND_S)
+        assert gateway.count("bytes_corrupt_total") == 0, "nobody has read it"
+        gateway.process.kill()
+        gateway.start()
+        gateway.await_ready()
+        wait_until(lambda: gateway.count("scrub_damaged") == 1, "its metrics", BOUND_S)
+        s3.delete_object(Bucket=bucket, Key="k5")
+        wait_until(lambda: gateway.count("scrub_damaged") == 0, "the object's end to be noticed", BOUND_S)
+
+
+def test_the_gateways_scrub_goes_on_where_it_was(stack, superuser, bucket, folder):
+    state = folder / "background-scrub.json"
+    gateway = make(stack, folder=folder, volumes=("scrub_interval_s = 0",))
+    with running(gateway):
+        put_some(gateway.s3(stack), bucket, "k", [10_000] * 40)
+        assert not state.exists()
+    gateway.volumes = ("scrub_interval_s = 3600", "scrub_bytes_per_second = 100_000")
+    with running(gateway):
+        is_begun = lambda: state.exists() and json.loads(state.read_text(encoding="utf-8"))["after"] is not None
+        wait_until(is_begun, "a part of the scrub", BOUND_S)
+        gateway.process.kill()
+    after = json.loads(state.read_text(encoding="utf-8"))["after"]
+    places = [LOCATOR.fullmatch(locator_of(superuser, bucket, f"k{number}")).groups() for number in range(40)]
+    left = sum(10_000 for _, segment, _, _, block, _ in places if [int(segment), int(block)] > after)
+    assert 0 < left < 400_000
+    with running(gateway):
+        wait_until(lambda: gateway.count("scrub_finished_seconds") > 0, "the end of the scrub", BOUND_S)
+        assert gateway.count("scrub_bytes_total") == left
 
 
 def test_bytes_are_moved_into_the_volume(stack, s3, gateway, superuser, bucket):

@@ -102,6 +102,16 @@ def volume_folder(stack) -> Iterator[Path]:
         shutil.rmtree(made)
 
 
+def flip(gateway: VolumeGateway, locator: str) -> None:
+    """Changes a bit of the last byte of an extent, on the disk."""
+    at, length = place_of(locator)
+    with gateway.file().open("r+b") as volume:
+        volume.seek(at + length - 1)
+        byte = volume.read(1)[0]
+        volume.seek(-1, os.SEEK_CUR)
+        volume.write(bytes([byte ^ 1]))
+
+
 def put_some(s3, bucket: str, prefix: str, sizes: Iterable[int]) -> dict[str, bytes]:
     """An object of each size; the bodies by their keys."""
     bodies = {f"{prefix}{number}": os.urandom(size) for number, size in enumerate(sizes)}

@@ -14,11 +14,12 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      admit_segments create_manifest_delegated create_upload_delegated delete_namespace delete_object directories_below
      dirstat drop_manifest_delegated end_stale_session extents_between fence_request_delegated finish_upload_delegated
      forget_freed_delegated hosted_groups inline_bytes lease lease_segments lineage list list_filled list_local list_namespaces
-     largest_below list_parts list_tree list_uploads mkdir mount_volume names_below operation part_of_object prune_tree put_object
-     put_part_delegated register_volume release_segments remove_tree rename_directory rename_object
-     replace_extents_delegated replace_locators_delegated replay replay_local resolve_path rmdir seal_upload_delegated segment_locators set_attributes
-     set_umask set_volume_state settle_shared_delegated shared_freed_delegated stat stat_local take_freed_delegated take_over_segments unseal_upload_delegated
-     unused_locators upload upload_extents upload_usage usage volume volume_nodes'),
+     largest_below list_parts list_tree list_uploads mkdir mount_volume named_locators names_below operation
+     part_of_object prune_tree put_object put_part_delegated register_volume release_segments remove_tree
+     rename_directory rename_object replace_extents_delegated replace_locators_delegated replay replay_local
+     resolve_path rmdir seal_upload_delegated segment_locators set_attributes set_umask set_volume_state
+     settle_shared_delegated shared_freed_delegated stat stat_local take_freed_delegated take_over_segments
+     unseal_upload_delegated unused_locators upload upload_extents upload_usage usage volume volume_nodes'),
     ('mantle_gateway mantle_importer',
      'allocate_ids assignment namespace raise_key_size'),
     ('mantle_gateway mantle_importer mantle_monitor',

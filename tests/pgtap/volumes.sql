@@ -170,6 +170,15 @@ SELECT results_eq(format('EXECUTE scan(%s, %s, %L, 2)', :w, :least, pg_temp.at(:
     format('SELECT pg_temp.at(%s, 1, %s, id), id = 2 FROM generate_series(2, 3) AS id', :w, :least), 'a page');
 SELECT is_empty(format('EXECUTE scan(%s, %s, %L, 2)', :w, :least, pg_temp.at(:w, 1, :least, 5)), 'after the last');
 
+PREPARE named AS SELECT locator COLLATE "default" FROM mantle.named_locators($1, 1, $2, $3);
+SELECT results_eq(format('EXECUTE named(%s, '''', 9)', :w),
+    format('SELECT pg_temp.at(%s, 1, %s, id) FROM unnest(''{1,3,4,5}''::int[]) AS id', :w, :least),
+    'those of objects and parts, and none that is freed');
+SELECT results_eq(format('EXECUTE named(%s, %L, 2)', :w, pg_temp.at(:w, 1, :least, 1)),
+    format('SELECT pg_temp.at(%s, 1, %s, id) FROM unnest(''{3,4}''::int[]) AS id', :w, :least), 'a page of them');
+SELECT is_empty(format('EXECUTE named(%s, %L, 2)', :w, pg_temp.at(:w, 1, :least, 5)), 'after the last of them');
+SELECT throws_ok(format('EXECUTE named(%s, '''', 0)', :w), 'MT006', NULL, 'none of them');
+
 -- Another history of the node.
 UPDATE mantle.admitted_segments SET lineage = '1/1' WHERE volume = :w;
 SELECT is((SELECT code FROM tap.put(:ns, :ns, 'later', locator => pg_temp.at(:w, 1, :least, 6))), 'MT048',

@@ -27,7 +27,7 @@ PREFIXES = {
 OF_CERTIFICATES = ("mantle_tls_",)
 OF_VOLUMES = (
     "mantle_gateway_volume_", "mantle_gateway_frees_refused_", "mantle_gateway_segments_refused_",
-    "mantle_gateway_bytes_corrupt_",
+    "mantle_gateway_bytes_corrupt_", "mantle_gateway_scrub_",
 )  # fmt: skip
 METRIC = re.compile(rf"\b(?:{'|'.join(PREFIXES)})[a-z_]+\b")
 # A metric with its matchers. Labels of a `by` clause belong to some metric of the expression.

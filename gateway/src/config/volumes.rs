@@ -43,6 +43,13 @@ pub struct Volumes {
     /// How long after an unknown outcome of a put the gateway asks PostgreSQL whether a row names its blocks.
     #[serde(default = "default_doubt_ms")]
     pub doubt_ms: u64,
+    /// How often all bytes in the volume are read again from the disk and checked, in seconds; 0: never. By default every 7 days.
+    #[serde(default = "default_scrub_interval_s")]
+    pub scrub_interval_s: u64,
+    /// Most bytes that this check reads a second. If a volume has more than it can read in the interval, the next check begins
+    /// when one ends.
+    #[serde(default = "default_scrub_bytes_per_second")]
+    pub scrub_bytes_per_second: u64,
 }
 
 fn default_block_bytes() -> u32 {
@@ -67,6 +74,14 @@ fn default_read_ms_max() -> u64 {
 
 fn default_doubt_ms() -> u64 {
     60_000
+}
+
+fn default_scrub_interval_s() -> u64 {
+    7 * 86_400
+}
+
+fn default_scrub_bytes_per_second() -> u64 {
+    20 << 20
 }
 
 impl Volumes {
@@ -95,6 +110,7 @@ impl Volumes {
             "bytes_max must be 0, or have room for a segment"
         );
         ensure!((1..=99).contains(&self.grow_percent), "grow_percent must be between 1 and 99");
+        ensure!(self.scrub_bytes_per_second > 0, "scrub_bytes_per_second must be at least 1; scrub_interval_s = 0 turns it off");
         ensure!(!self.read_folders.contains(&self.folder), "read_folders has the volume's own folder");
         Ok(())
     }
@@ -123,6 +139,7 @@ mod tests {
             ("growth_segments = 0", "growth_segments"),
             ("bytes_max = 1", "bytes_max"),
             ("grow_percent = 100", "grow_percent"),
+            ("scrub_bytes_per_second = 0", "scrub_bytes_per_second"),
             ("read_folders = [\"a\"]", "read_folders"),
         ] {
             let error = refusal(settings).unwrap_or_else(|| panic!("{settings} was accepted"));

@@ -239,6 +239,7 @@ statements! {
     ADMIT_SEGMENTS "admit_segments" change "SELECT NULL FROM mantle.admit_segments($1, $2, $3, $4, $5)";
     SEGMENT_LOCATORS "segment_locators" read
         "SELECT locator, freed FROM mantle.segment_locators($1, $2, $3, $4, $5)";
+    NAMED_LOCATORS "named_locators" read "SELECT locator FROM mantle.named_locators($1, $2, $3, $4)";
     TAKE_FREED "take_freed" once
         "SELECT horizon, locators FROM mantle.take_freed_delegated($1, $2, $3, $4, $5, $6)";
     FORGET_FREED "forget_freed" change "SELECT mantle.forget_freed_delegated($1, $2, $3, $4) AS count";

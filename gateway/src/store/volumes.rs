@@ -194,6 +194,19 @@ impl Store {
         rows.iter().map(read).collect()
     }
 
+    /// The locators of bytes in a segment that objects and parts name, after one, in the order of their bytes. It needs no lease: an
+    /// object that moves to another node meanwhile may be missing.
+    pub async fn named_locators(&self, segment: SegmentId, after: &str, limit: usize) -> Result<Vec<String>> {
+        let params: [Param<'_>; 4] = [
+            (&(segment.volume.0 as i32), Type::INT4),
+            (&(segment.number as i32), Type::INT4),
+            (&after, Type::TEXT),
+            (&(limit as i32), Type::INT4),
+        ];
+        let rows = self.query(&sql::NAMED_LOCATORS, &params).await?;
+        rows.iter().map(|row| rows::get(row, "locator")).collect()
+    }
+
     /// Takes what a node knows of deletes that are durable, and older than the delay. Each is answered once: after an error they may
     /// be lost, and only the segment's next lease finds them.
     pub async fn take_freed(

@@ -6,11 +6,13 @@
 //! - `named`: which of their blocks rows name
 //! - `room`: more segments before they are needed
 //! - `freed`: deletes that are durable
+//! - `scrub`: reads everything again, slowly, to find damage
 
 mod freed;
 mod mount;
 mod named;
 mod room;
+mod scrub;
 mod segments;
 
 use std::{
@@ -23,6 +25,7 @@ use mantle_types::{Error, ErrorCode};
 use mantle_volumes::Lease;
 use uuid::Uuid;
 
+use self::scrub::Scrubber;
 use crate::{
     app::Gateway,
     data::volumes::Volumes,
@@ -48,7 +51,11 @@ pub async fn run(gateway: Arc<Gateway>) {
             Ok(mounted) => {
                 let mount = mounted.mount;
                 tracing::info!(volume = %mount.volume, epoch = mount.epoch, "the volume is mounted");
-                let why = Keeper::new(&gateway, &volumes, mount).keep().await;
+                let scrubber = Scrubber::new(&gateway.store, &volumes, mount.volume);
+                let why = tokio::select! {
+                    why = Keeper::new(&gateway, &volumes, mount).keep() => why,
+                    never = scrubber.run() => match never {},
+                };
                 tracing::error!(why, "the volume is not used any more");
                 volumes.unmounted(why).await;
             }
