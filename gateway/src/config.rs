@@ -469,7 +469,8 @@ mod tests {
         let with = |setting: String| Config::parse(&format!("{MINIMAL}\n[limits]\n{setting}"));
         assert_eq!(with(format!("id_block = {ID_BLOCK_MAX}")).unwrap().limits.id_block, 1 << 24);
         assert!(with(format!("id_block = {}", ID_BLOCK_MAX + 1)).is_err());
-        let ages = [("orphan_grace_ms", 1000), ("read_grace_ms", 1000), ("sweep_interval_ms", 1000), ("upload_lifetime_s", 1)];
+        let ages =
+            [("orphan_grace_ms", 1000), ("read_grace_ms", 1000), ("sweep_interval_ms", 1000), ("upload_lifetime_s", 1)];
         for (name, unit) in ages {
             assert!(with(format!("{name} = {}", AGE_MAX_S * unit)).is_ok(), "{name}");
             let error = with(format!("{name} = {}", (AGE_MAX_S + 1) * unit)).unwrap_err().to_string();

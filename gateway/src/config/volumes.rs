@@ -14,9 +14,17 @@ use serde::Deserialize;
 pub struct Volumes {
     /// Folder in which the gateway creates its volume. No other gateway may use it for its own. A path of at most 1,024 bytes.
     pub folder: PathBuf,
+    /// The block device of the volume, instead of a file in the folder; by a name that stays the same, such as `/dev/disk/by-id/…`.
+    /// `mantle data format` has to have prepared it. The folder keeps what is needed beside the volume.
+    #[serde(default)]
+    pub device: Option<PathBuf>,
     /// Folders of other gateways' volumes, which this one reads.
     #[serde(default)]
     pub read_folders: Vec<PathBuf>,
+    /// Devices of other gateways' volumes, which this one reads. These gateways have to run on the same machine: another one's cache
+    /// would not learn of what they write.
+    #[serde(default)]
+    pub read_devices: Vec<PathBuf>,
     /// Bytes of a block of a new volume, a power of two from 512 to 65,536.
     #[serde(default = "default_block_bytes")]
     pub block_bytes: u32,
@@ -100,7 +108,10 @@ impl Volumes {
             (1..=SEGMENTS_PER_CALL_MAX).contains(&(self.growth_segments as usize)),
             "growth_segments must be between 1 and {SEGMENTS_PER_CALL_MAX}"
         );
-        ensure!(self.reuse_delay_ms <= REUSE_DELAY_MAX_MS, "reuse_delay_ms must be at most {REUSE_DELAY_MAX_MS} (7 days)");
+        ensure!(
+            self.reuse_delay_ms <= REUSE_DELAY_MAX_MS,
+            "reuse_delay_ms must be at most {REUSE_DELAY_MAX_MS} (7 days)"
+        );
         ensure!(
             (1..=KEY_BYTES_MAX).contains(&self.folder.display().to_string().len()),
             "folder must be a path of 1 to {KEY_BYTES_MAX} bytes"
@@ -110,8 +121,13 @@ impl Volumes {
             "bytes_max must be 0, or have room for a segment"
         );
         ensure!((1..=99).contains(&self.grow_percent), "grow_percent must be between 1 and 99");
-        ensure!(self.scrub_bytes_per_second > 0, "scrub_bytes_per_second must be at least 1; scrub_interval_s = 0 turns it off");
+        ensure!(
+            self.scrub_bytes_per_second > 0,
+            "scrub_bytes_per_second must be at least 1; scrub_interval_s = 0 turns it off"
+        );
         ensure!(!self.read_folders.contains(&self.folder), "read_folders has the volume's own folder");
+        let own = |device| self.read_devices.contains(device);
+        ensure!(!self.device.as_ref().is_some_and(own), "read_devices has the volume's own device");
         Ok(())
     }
 }
@@ -141,6 +157,7 @@ mod tests {
             ("grow_percent = 100", "grow_percent"),
             ("scrub_bytes_per_second = 0", "scrub_bytes_per_second"),
             ("read_folders = [\"a\"]", "read_folders"),
+            ("device = \"d\"\nread_devices = [\"d\"]", "read_devices"),
         ] {
             let error = refusal(settings).unwrap_or_else(|| panic!("{settings} was accepted"));
             assert!(error.contains(told), "{error}");

@@ -16,6 +16,7 @@
 //! - `allocator`: the blocks of a volume's segments
 //! - `space`: how full a volume is
 //! - `segment`: the bitmap of one segment
+//! - `device`: block devices for volumes
 //! - `volume`: a mounted volume
 //! - `file`: the calls of a file or device that a volume needs
 //! - `folder`: the files of volumes in a folder, and its lock
@@ -31,6 +32,7 @@
 mod allocator;
 mod checksum;
 mod decimal;
+mod device;
 mod error;
 mod extent;
 mod file;
@@ -50,6 +52,7 @@ mod volume;
 
 pub use checksum::UNIT_BYTES;
 pub use decimal::Malformed;
+pub use device::{DeviceClaim, OnDevice, mark_device, on_device};
 pub use error::{Damage, Error, MountError, Result};
 pub use extent::{EXTENT_BYTES_MAX, HEADER_BYTES, Header, blocks_for, verify};
 pub use file::{RealFile, VolumeFile};

@@ -280,7 +280,7 @@ fn write(file: &dyn VolumeFile, superblock: &Superblock) -> io::Result<()> {
 }
 
 /// The newer of the copies that are whole.
-fn read_superblock(file: &dyn VolumeFile) -> Result<Superblock, MountError> {
+pub(crate) fn read_superblock(file: &dyn VolumeFile) -> Result<Superblock, MountError> {
     let (mut newest, mut unknown): (Option<Superblock>, _) = (None, None);
     for at in COPIES {
         let mut bytes = [0; SUPERBLOCK_BYTES];

@@ -61,7 +61,7 @@ enum Command {
     Members(members::Options),
     /// Show which index group serves each namespace, or move one to another group while it is used
     Namespaces(namespaces::Options),
-    /// Show the volumes of the objects' bytes, check every byte in one, or move bytes into one
+    /// Show the volumes of the objects' bytes, check every byte in one, move bytes into one, or prepare a device
     Data(data::Options),
     /// Estimate the connections, memory, disk and WAL that a cluster needs, from its size
     Size(size::Options),
@@ -201,6 +201,7 @@ mod tests {
             fields::<data::status::Answer>("mantle data status"),
             fields::<data::scrub::Scrubbed>("mantle data scrub"),
             fields::<data::migrate::Migration>("mantle data migrate"),
+            fields::<data::format::Formatted>("mantle data format"),
             fields::<import::summary::Answer<'_>>("mantle import"),
             fields::<size::Answer>("mantle size"),
         ];

@@ -1,17 +1,24 @@
-//! Finds the volume in its folder, or makes one, and mounts it. It locks the folder first, so that two gateways never make two
+//! Finds the volume in its folder or on its device, or makes one, and mounts it. It locks the folder first, so that two gateways never make two
 //! volumes there, and then the file, so no other gateway of this machine has it. The mount epoch, in the superblock and in
 //! PostgreSQL, grows with each mount: an old copy of the file has a lower one.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use anyhow::Context;
-use mantle_volumes::{Expected, FolderLock, Geometry, NewVolume, RealFile, Volume, VolumeId, file_of, volumes_in};
+use mantle_volumes::{
+    DeviceClaim, Expected, FolderLock, Geometry, HEAD_BYTES, MountError, NewVolume, OnDevice, RealFile, Volume,
+    VolumeFile, VolumeId, file_of, on_device, volumes_in,
+};
 use tokio::task::spawn_blocking;
 use uuid::Uuid;
 
 use super::room::segments_max;
 use crate::{
     app::Gateway,
+    config,
     data::{
         folder::{create_folder, sync_folder},
         volumes::Volumes,
@@ -30,6 +37,15 @@ pub(super) struct Mounted {
     pub(super) mount: Mount,
     #[expect(dead_code, reason = "it holds the lock")]
     lock: FolderLock,
+    #[expect(dead_code, reason = "it holds the claim")]
+    claim: Option<DeviceClaim>,
+}
+
+/// The volume, before it is mounted.
+struct Found {
+    volume: VolumeId,
+    file: RealFile,
+    claim: Option<DeviceClaim>,
 }
 
 /// Mounts the volume. Without one in the folder it makes one.
@@ -37,14 +53,11 @@ pub(super) async fn mount(gateway: &Gateway, volumes: &Volumes, owner: Uuid) -> 
     let cluster = gateway.cluster().await.map_err(text)?;
     volumes.set_cluster(cluster);
     let folder = volumes.settings().folder.clone();
-    let (lock, found, folder) = blocking(move || lock_and_find(&folder).map(|(lock, found)| (lock, found, folder))).await?;
-    let id = match found[..] {
-        [] => create(gateway, volumes, cluster).await?,
-        [one] => one,
-        _ => return Err(format!("{} has several volumes; give each gateway one", folder.display())),
+    let (lock, known) = blocking(move || lock_and_find(&folder)).await?;
+    let Found { volume: id, file, claim } = match volumes.settings().device.clone() {
+        Some(device) => on_its_device(gateway, volumes, cluster, device).await?,
+        None => in_its_folder(gateway, volumes, cluster, &known).await?,
     };
-    let path = file_of(&folder, id);
-    let file = blocking(move || RealFile::open(&path)).await?;
     let known = gateway.store.known_mount(id).await.map_err(text)?;
     let known = known.ok_or_else(|| format!("the database knows no volume {id}"))?;
     let expected = Expected { cluster, volume: id, mount_epoch: known };
@@ -53,7 +66,7 @@ pub(super) async fn mount(gateway: &Gateway, volumes: &Volumes, owner: Uuid) -> 
     let mount = Mount { cluster, volume: id, epoch, geometry, segments, owner };
     gateway.store.mount_volume(&mount).await.map_err(text)?;
     volumes.mounted(volume).await.map_err(text)?;
-    Ok(Mounted { mount, lock })
+    Ok(Mounted { mount, lock, claim })
 }
 
 fn text(cause: impl std::fmt::Display) -> Why {
@@ -80,17 +93,77 @@ fn lock_and_find(folder: &Path) -> anyhow::Result<(FolderLock, Vec<VolumeId>)> {
     Ok((lock, volumes_in(folder)?))
 }
 
-async fn create(gateway: &Gateway, volumes: &Volumes, cluster: Uuid) -> Result<VolumeId, Why> {
+/// The only volume in the folder. Without one it makes one.
+async fn in_its_folder(gateway: &Gateway, volumes: &Volumes, cluster: Uuid, known: &[VolumeId]) -> Result<Found, Why> {
+    let folder = volumes.settings().folder.clone();
+    let volume = match known {
+        [] => {
+            let new = register(gateway, volumes, cluster, &folder, None).await?;
+            let folder = folder.clone();
+            blocking(move || make(&folder, new)).await?;
+            made(new)
+        }
+        [one] => *one,
+        _ => return Err(format!("{} has several volumes; give each gateway one", folder.display())),
+    };
+    let path = file_of(&folder, volume);
+    let file = blocking(move || RealFile::open(&path)).await?;
+    Ok(Found { volume, file, claim: None })
+}
+
+/// The volume on the device. Without one it makes one, if the device was prepared for that.
+async fn on_its_device(gateway: &Gateway, volumes: &Volumes, cluster: Uuid, device: PathBuf) -> Result<Found, Why> {
+    let name = device.display().to_string();
+    let path = device.clone();
+    let open = move || -> Result<_, MountError> {
+        let claim = DeviceClaim::take(&path)?;
+        let file = RealFile::open(&path)?;
+        let (found, bytes) = (on_device(&file)?, file.bytes()?);
+        Ok((claim, file, found, bytes))
+    };
+    let (claim, file, found, bytes) = blocking(open).await.map_err(|why| format!("{name}: {why}"))?;
+    let (volume, file) = match found {
+        OnDevice::Volume(superblock) => (superblock.volume, file),
+        OnDevice::Marked => {
+            let new = register(gateway, volumes, cluster, &device, Some(bytes)).await?;
+            let file = blocking(move || Volume::create(&file, new).map(|()| file)).await?;
+            (made(new), file)
+        }
+        OnDevice::Other => {
+            return Err(format!("{name} has no volume, and was not prepared for one: `mantle data format` does that"));
+        }
+    };
+    Ok(Found { volume, file, claim: Some(claim) })
+}
+
+fn made(NewVolume { volume, segments, .. }: NewVolume) -> VolumeId {
+    tracing::info!(%volume, segments, "a volume was made");
+    volume
+}
+
+/// Gets a number for a new volume. `bytes`: how many there are for it.
+async fn register(
+    gateway: &Gateway,
+    volumes: &Volumes,
+    cluster: Uuid,
+    place: &Path,
+    bytes: Option<u64>,
+) -> Result<NewVolume, Why> {
     let settings = volumes.settings();
-    let folder = settings.folder.clone();
     let geometry = settings.geometry().ok_or("there can be no such blocks or segments")?;
-    let segments = settings.growth_segments.min(segments_max(settings.bytes_max, geometry));
-    let name = folder.display().to_string();
-    let id = gateway.store.register_volume(cluster, &name, geometry, segments).await.map_err(text)?;
-    let new = NewVolume { cluster, volume: id, geometry, segments };
-    blocking(move || make(&folder, new)).await?;
-    tracing::info!(volume = %id, segments, "a volume was made");
-    Ok(id)
+    let segments = first_segments(settings, geometry, bytes);
+    if segments == 0 {
+        return Err(format!("{} is too small for a segment ({} bytes)", place.display(), geometry.segment_bytes()));
+    }
+    let name = place.display().to_string();
+    let volume = gateway.store.register_volume(cluster, &name, geometry, segments).await.map_err(text)?;
+    Ok(NewVolume { cluster, volume, geometry, segments })
+}
+
+fn first_segments(settings: &config::Volumes, geometry: Geometry, bytes: Option<u64>) -> u32 {
+    let fitting = bytes.map_or(u64::MAX, |bytes| bytes.saturating_sub(HEAD_BYTES) / geometry.segment_bytes());
+    let most = segments_max(settings.bytes_max, geometry).min(u32::try_from(fitting).unwrap_or(u32::MAX));
+    settings.growth_segments.min(most)
 }
 
 /// Makes a volume. The file gets its name when it is complete.
@@ -150,6 +223,23 @@ mod tests {
         FLUSHED.take();
         lock_and_find(&folder.path().join("a/b")).unwrap();
         let flushed = FLUSHED.take();
-        assert!(flushed.contains(&folder.path().to_owned()) && flushed.contains(&folder.path().join("a")), "{flushed:?}");
+        assert!(
+            flushed.contains(&folder.path().to_owned()) && flushed.contains(&folder.path().join("a")),
+            "{flushed:?}"
+        );
+    }
+
+    #[test]
+    fn a_new_volume_fits_on_its_device() {
+        let geometry = Geometry::new(4096, 1 << 20).unwrap();
+        let segments = |more: &str, bytes| {
+            let settings = toml::from_str(&format!("folder = \"a\"\n{more}")).unwrap();
+            first_segments(&settings, geometry, bytes)
+        };
+        let device = |bytes: u64| Some(HEAD_BYTES + bytes);
+        assert_eq!(segments("", None), 4);
+        assert_eq!([1 << 30, (3 << 20) + 5, (1 << 20) - 1].map(|bytes| segments("", device(bytes))), [4, 3, 0]);
+        assert_eq!(segments("", Some(1000)), 0, "not even a head");
+        assert_eq!(segments("bytes_max = 2097152", device(1 << 30)), 2);
     }
 }

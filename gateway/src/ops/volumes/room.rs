@@ -59,28 +59,34 @@ impl Keeper<'_> {
         }
         let settings = self.volumes.settings();
         let most = segments_max(settings.bytes_max, volume.geometry());
-        let more = settings.growth_segments.min(most.saturating_sub(volume.segments()));
-        if more == 0 {
-            return Ok(false);
-        }
-        let growing = volume.clone();
-        match spawn_blocking(move || growing.grow(more)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(MountError::Io(cause))) if cause.kind() == std::io::ErrorKind::StorageFull => {
-                if self.stuck.is_none() {
-                    tracing::warn!(%cause, "the file system has no room for a larger volume");
+        let mut more = settings.growth_segments.min(most.saturating_sub(volume.segments()));
+        loop {
+            if more == 0 {
+                return Ok(false);
+            }
+            let growing = volume.clone();
+            match spawn_blocking(move || growing.grow(more)).await {
+                Ok(Ok(())) => break,
+                // What is left of a device, or of a file system, may have room for fewer.
+                Ok(Err(MountError::Io(cause))) if cause.kind() == std::io::ErrorKind::StorageFull && more > 1 => {
+                    more /= 2
                 }
-                self.stuck = Some(Instant::now());
-                return Ok(false);
-            }
-            Ok(Err(cause)) => {
-                tracing::error!(%cause, "the volume cannot grow");
-                self.stuck = Some(Instant::now());
-                return Ok(false);
-            }
-            Err(panic) => {
-                tracing::error!(%panic, "the volume cannot grow");
-                return Err(ErrorCode::Internal.into());
+                Ok(Err(MountError::Io(cause))) if cause.kind() == std::io::ErrorKind::StorageFull => {
+                    if self.stuck.is_none() {
+                        tracing::warn!(%cause, "there is no room for a larger volume");
+                    }
+                    self.stuck = Some(Instant::now());
+                    return Ok(false);
+                }
+                Ok(Err(cause)) => {
+                    tracing::error!(%cause, "the volume cannot grow");
+                    self.stuck = Some(Instant::now());
+                    return Ok(false);
+                }
+                Err(panic) => {
+                    tracing::error!(%panic, "the volume cannot grow");
+                    return Err(ErrorCode::Internal.into());
+                }
             }
         }
         self.stuck = None;

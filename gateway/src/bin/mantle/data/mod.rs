@@ -1,5 +1,7 @@
-//! `mantle data`: the volumes of the objects' bytes, a check of every byte in one of them, and the move of bytes into one.
+//! `mantle data`: the volumes of the objects' bytes, a check of every byte in one of them, the move of bytes into one, and devices for
+//! them.
 
+pub mod format;
 pub mod migrate;
 pub mod scrub;
 pub mod status;
@@ -26,6 +28,10 @@ enum Action {
     ///
     /// The gateway does it, whether this waits or not. It may be asked again after its end, or after a failure.
     Migrate(migrate::Options),
+    /// Prepare a block device for a gateway's volume, on the machine that has it
+    ///
+    /// What the device holds is lost. It is refused if that is anything known, unless --force is given.
+    Format(format::Options),
 }
 
 pub async fn run(options: Options, output: Output) -> Result<Exit> {
@@ -33,5 +39,6 @@ pub async fn run(options: Options, output: Output) -> Result<Exit> {
         Action::Status(options) => status::run(options, output).await,
         Action::Scrub(options) => scrub::run(options, output).await,
         Action::Migrate(options) => migrate::run(options, output).await,
+        Action::Format(options) => format::run(&options, output),
     }
 }
