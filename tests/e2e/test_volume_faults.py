@@ -54,7 +54,7 @@ def free(disk: Path) -> int:
     return system.f_bavail * system.f_frsize
 
 
-@pytest.mark.allows("gateway", "the volume is full|the file system has no room for a larger volume")
+@pytest.mark.allows("gateway", "the volume is full|there is no room for a larger volume")
 def test_a_full_disk_refuses_puts_and_loses_nothing(stack, superuser, bucket, disk):
     with volume_gateway(stack, folder=disk / "volume") as gateway:
         s3 = gateway.s3(stack)

@@ -5,15 +5,17 @@
 //! - `claim`: reserved blocks of a put, until it is known what became of its metadata
 //! - `read`: reads whose every byte is checked
 //! - `report`: metrics of the volume
+//! - `view`: other gateways' volumes
 //! - `write`: a client's bytes
 
 mod claim;
 mod read;
 mod report;
+mod view;
 mod write;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -22,19 +24,20 @@ use std::{
 };
 
 use mantle_types::{Error, ErrorCode, Result};
-use mantle_volumes::{Lease, MountError, Options, RealFile, Space, Store, Volume, VolumeId, file_of};
+use mantle_volumes::{Lease, Options, Space, Store, Volume, VolumeId};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
 pub use self::read::Pins;
+use self::view::View;
 pub(super) use self::{claim::Claim, write::pieces};
 use crate::config;
 
 /// When this share of the leased segments is used, puts wait for more room, in percent.
 const CROWDED_PERCENT: u8 = 97;
 /// When this share is used and no more room comes, puts wait for the blocks of deleted objects, in percent.
-const FULL_PERCENT: u64 = 98;
+const FULL_PERCENT: u8 = 98;
 /// Rounds of asking for deletes after which everything is free that was deleted before the first of them was awaited: that one may
 /// have begun before, the next one notes that the delete is over, and the third one takes it.
 const ROUNDS_OF_DELETES: u64 = 3;
@@ -52,7 +55,7 @@ struct Inner {
     /// This gateway's own volume, while it is mounted.
     own: Mutex<Option<VolumeId>>,
     /// Volumes of others that are open, or of this gateway before it is mounted.
-    views: Mutex<BTreeSet<VolumeId>>,
+    views: Mutex<BTreeMap<VolumeId, View>>,
     /// How long a put waits for more room.
     room_wait: Duration,
     /// Whether more room may come, so that a put which finds none may wait.
@@ -127,8 +130,8 @@ impl Volumes {
     /// As of [`Store::add`].
     pub async fn mounted(&self, volume: Volume) -> mantle_volumes::Result<()> {
         let id = volume.id();
-        let was_viewed = self.0.views.lock().remove(&id);
-        if was_viewed {
+        let viewed = self.0.views.lock().remove(&id);
+        if viewed.is_some() {
             self.0.store.remove(id).await?;
         }
         self.0.store.add(volume)?;
@@ -245,37 +248,7 @@ impl Volumes {
 
     /// Whether a put might be refused, unless blocks of deleted objects become free.
     fn is_full(&self) -> bool {
-        let Some(Space { used, leased, .. }) = self.space_wanted() else { return false };
-        u128::from(used) * 100 > u128::from(leased) * u128::from(FULL_PERCENT)
-    }
-
-    /// Makes a volume readable that another gateway has mounted.
-    ///
-    /// # Errors
-    /// `BytesUnavailable` if it is in none of the folders, or cannot be read.
-    async fn view(&self, volume: VolumeId) -> Result<()> {
-        let Some(cluster) = self.0.cluster.get().copied() else {
-            return Err(unavailable("the database has not said yet which cluster this is"));
-        };
-        let config::Volumes { folder, read_folders, .. } = &self.0.settings;
-        let paths: Vec<_> = read_folders.iter().chain([folder]).map(|folder| file_of(folder, volume)).collect();
-        let opened = tokio::task::spawn_blocking(move || {
-            let path = paths.into_iter().find(|path| path.exists()).ok_or(None::<MountError>)?;
-            let file = RealFile::open_to_read(&path).map_err(Some)?;
-            Volume::view(Arc::new(file), cluster, volume).map_err(Some)
-        });
-        let opened = opened.await.map_err(|panic| unavailable(panic.to_string()))?;
-        let opened = opened.map_err(|cause| {
-            let why = cause.map_or_else(|| "it is in none of the folders".into(), |cause| cause.to_string());
-            tracing::error!(%volume, why, "a volume cannot be read");
-            unavailable(format!("volume {volume} cannot be read here"))
-        })?;
-        let mut views = self.0.views.lock();
-        // Somebody else may have been quicker.
-        if self.0.store.add(opened).is_ok() {
-            views.insert(volume);
-        }
-        Ok(())
+        self.space_wanted().is_some_and(|space| space.is_over(FULL_PERCENT))
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use futures::{TryStreamExt, stream};
 use mantle_types::ErrorCode;
-use mantle_volumes::{Expected, Generation, Geometry, Locator, NewVolume, SegmentId, VolumeFile};
+use mantle_volumes::{Expected, Generation, Geometry, Locator, NewVolume, RealFile, SegmentId, VolumeFile, file_of};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tempfile::TempDir;
 
@@ -407,6 +407,29 @@ async fn another_gateways_volume_is_read() {
     assert!(matches!(refused, Err(UploadError::Store(error)) if error.code() == ErrorCode::BytesUnavailable));
     let nowhere = locator.replace("v1:3.", "v1:4.");
     assert_eq!(code(get(&other, &nowhere, 0..3).await), Err(ErrorCode::BytesUnavailable));
+}
+
+/// A copy of a volume that was lost is put in its place.
+#[tokio::test]
+async fn a_volume_that_is_replaced_is_opened_again() {
+    let (folder, volumes) = volumes().await;
+    let copied = tempfile::tempdir().unwrap();
+    std::fs::copy(file_of(folder.path(), OWN), file_of(copied.path(), OWN)).unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let other = Volumes::new(&settings(elsewhere.path(), &[copied.path()]), ANSWER_WAIT);
+    other.set_cluster(CLUSTER);
+    let mut stored = put(&volumes, 1, b"abc").await.unwrap();
+    stored.settle(true);
+    let locator = only(&stored);
+    assert_eq!(get(&other, &locator, 0..3).await.map_err(|error| error.code()), Err(ErrorCode::BytesCorrupt));
+    other.close_replaced().await;
+    assert!(get(&other, &locator, 0..3).await.is_err(), "it is still the same file");
+    std::fs::remove_file(file_of(copied.path(), OWN)).unwrap();
+    other.close_replaced().await;
+    assert!(other.store().volume(OWN).is_ok(), "while there is none, the open one is better than nothing");
+    std::fs::copy(file_of(folder.path(), OWN), file_of(copied.path(), OWN)).unwrap();
+    other.close_replaced().await;
+    assert_eq!(get(&other, &locator, 0..3).await.unwrap(), b"abc");
 }
 
 #[tokio::test]

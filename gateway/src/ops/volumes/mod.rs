@@ -36,24 +36,35 @@ use crate::{
 /// Time between two rounds. In each, PostgreSQL is asked for deletes: with a reuse delay of 0 their blocks are used again within a
 /// second.
 const INTERVAL: Duration = Duration::from_millis(250);
-/// The pause after a failure.
+/// The pause after a failure, and between two looks at views.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Looks after the volume for ever, if there is one.
+/// Looks after the volume for ever, and after views of others, if there is one.
 pub async fn run(gateway: Arc<Gateway>) {
     let Some(volumes) = gateway.data.volumes().cloned() else { return };
     mantle_telemetry::metrics::describe(metric_table::OF_VOLUMES);
     volumes.report();
+    futures::join!(look_after(&gateway, &volumes), watch_views(&volumes));
+}
+
+async fn watch_views(volumes: &Volumes) {
+    loop {
+        tokio::time::sleep(RETRY).await;
+        volumes.close_replaced().await;
+    }
+}
+
+async fn look_after(gateway: &Gateway, volumes: &Volumes) {
     let owner = Uuid::new_v4();
     loop {
-        match mount::mount(&gateway, &volumes, owner).await {
+        match mount::mount(gateway, volumes, owner).await {
             // The folder is locked until the volume is not used any more.
             Ok(mounted) => {
                 let mount = mounted.mount;
                 tracing::info!(volume = %mount.volume, epoch = mount.epoch, "the volume is mounted");
-                let scrubber = Scrubber::new(&gateway.store, &volumes, mount.volume);
+                let scrubber = Scrubber::new(&gateway.store, volumes, mount.volume);
                 let why = tokio::select! {
-                    why = Keeper::new(&gateway, &volumes, mount).keep() => why,
+                    why = Keeper::new(gateway, volumes, mount).keep() => why,
                     never = scrubber.run() => match never {},
                 };
                 tracing::error!(why, "the volume is not used any more");
