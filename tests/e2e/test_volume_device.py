@@ -107,7 +107,7 @@ def test_a_device_that_was_not_prepared_stays_as_it_is(stack, device, gateway):
 
 
 @pytest.mark.allows("gateway", "the volume is full|there is no room for a larger volume")
-def test_a_volume_fills_its_device(stack, device, gateway, bucket):
+def test_a_volume_fills_its_device(stack, device, gateway, bucket, tmp_path):
     formatted(stack, device)
     keys: list[str] = []
     with running(gateway):
@@ -127,6 +127,9 @@ def test_a_volume_fills_its_device(stack, device, gateway, bucket):
         gateway.process.kill()
     code, why = formatted(stack, device)
     assert code == 2 and "holds volume " in why
+    scrub = ("data", "scrub", "--json", "--device", str(device), "--state", str(tmp_path))
+    done = command_line(stack, *scrub, DATABASE_URL=stack.postgresql.url("postgres", "superuser"))
+    assert done.returncode == 0 and json.loads(done.stdout)["bytes"] >= sum(map(len, bodies.values())), done.stderr
     with running(gateway):
         s3 = gateway.s3(stack)
         assert_all_read(s3, bucket, bodies)

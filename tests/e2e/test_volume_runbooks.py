@@ -11,6 +11,7 @@ import pytest
 
 from stack.poll import wait_until
 from tests.cluster import runbook
+from tests.support.volume_blocks import blocks
 
 from .another_gateway import running
 from .clients import connect_as
@@ -171,11 +172,12 @@ def test_a_copy_of_the_last_mount_gives_right_bytes_or_errors(stack, place, gate
         s3 = gateway.s3(stack)
         old = put_some(s3, bucket, "old", SIZES)
         gone = put_some(s3, bucket, "gone", SIZES)
-        used = gateway.bytes_of("used")
+        used = sum(map(blocks, SIZES))
+        gateway.await_used(2 * used)
         copied(stack, gateway, copy)
         for key in gone:
             s3.delete_object(Bucket=bucket, Key=key)
-        wait_until(lambda: gateway.bytes_of("used") < used, "the end of the deleted bytes", BOUND_S)
+        gateway.await_used(used)
         late = put_some(s3, bucket, "late", SIZES * 3)
         # With the same size and name as before: only the generation tells them apart.
         again = put_some(s3, bucket, "gone", SIZES)

@@ -1,4 +1,4 @@
-//! `mantle data scrub`: reads from the disk what rows name in a folder's volumes, and checks each byte. It reads beside the gateway
+//! `mantle data scrub`: reads from the disk what rows name in a folder's volumes or on a device, and checks each byte. It reads beside the gateway
 //! that has the volume, without its lock. What was deleted meanwhile is no damage, so PostgreSQL is asked again about each finding.
 
 use std::{
@@ -10,8 +10,8 @@ use std::{
 
 use anyhow::{Context, Result};
 use mantle_volumes::{
-    Extent, Generation, Locator, Options as StoreOptions, PREFIX, RealFile, Scrub, ScrubCursor, Store, Volume,
-    VolumeFile, VolumeId, file_of, volumes_in,
+    Extent, Generation, Locator, OnDevice, Options as StoreOptions, PREFIX, RealFile, Scrub, ScrubCursor, Store, Volume,
+    VolumeFile, VolumeId, file_of, on_device, volumes_in,
 };
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Client;
@@ -33,14 +33,39 @@ pub struct Options {
     #[command(flatten)]
     database: DatabaseOptions,
     /// The folder of the volumes
-    #[arg(long)]
-    folder: PathBuf,
+    #[arg(long, required_unless_present = "device", conflicts_with = "device")]
+    folder: Option<PathBuf>,
+    /// The block device of a volume, instead of a folder
+    #[arg(long, requires = "state")]
+    device: Option<PathBuf>,
     /// A folder for the file that says how far this came; the folder of the volumes unless given
     #[arg(long)]
     state: Option<PathBuf>,
     /// Bytes a second, at most
     #[arg(long, default_value_t = 20 << 20, value_parser = clap::value_parser!(u64).range(1..))]
     bytes_per_second: u64,
+}
+
+impl Options {
+    /// The volumes in the order of their numbers, each with its file or device, and the folder or device that has them.
+    fn volumes(&self) -> Result<(Vec<(VolumeId, PathBuf)>, &PathBuf)> {
+        let none = |given: String| failure(Exit::Usage, format!("{given}: there is no volume"));
+        match (&self.folder, &self.device) {
+            (Some(folder), _) => {
+                let named = || format!("--folder {}", folder.display());
+                let found = volumes_in(folder).with_context(named)?;
+                let volumes: Vec<_> = found.into_iter().map(|volume| (volume, file_of(folder, volume))).collect();
+                if volumes.is_empty() { Err(none(named())) } else { Ok((volumes, folder)) }
+            }
+            (None, Some(device)) => {
+                let named = || format!("--device {}", device.display());
+                let found = RealFile::open_to_read(device).and_then(|file| on_device(&file)).with_context(named)?;
+                let OnDevice::Volume(superblock) = found else { return Err(none(named())) };
+                Ok((vec![(superblock.volume, device.clone())], device))
+            }
+            (None, None) => Err(none("--folder, --device".into())),
+        }
+    }
 }
 
 /// The answer of `mantle data scrub --json`.
@@ -83,18 +108,14 @@ pub async fn run(options: Options, output: Output) -> Result<Exit> {
         return Err(failure(Exit::Permission, "the role has to own the tables of the extension"));
     }
     let cluster: Uuid = database.query_one(sql::CLUSTER_ID, &[]).await?.get(0);
-    let named = || format!("--folder {}", options.folder.display());
-    let volumes = volumes_in(&options.folder).with_context(named)?;
-    if volumes.is_empty() {
-        return Err(failure(Exit::Usage, format!("{}: there is no volume", named())));
-    }
-    let file = options.state.as_ref().unwrap_or(&options.folder).join(STATE);
+    let (volumes, beside) = options.volumes()?;
+    let file = options.state.as_ref().unwrap_or(beside).join(STATE);
     let begin = read_state(&file)?;
     let mut scrubbed = Scrubbed::default();
-    for volume in volumes.into_iter().filter(|volume| volume.0 >= begin.volume) {
+    for (volume, path) in volumes.into_iter().filter(|(volume, _)| volume.0 >= begin.volume) {
         let after = if volume.0 == begin.volume { begin.after } else { None };
-        let walk = Walk { database: &database, file: &file, volume, output };
-        walk.run(cluster, &options, ScrubCursor { after }, &mut scrubbed).await?;
+        let walk = Walk { database: &database, file: &file, volume, path, output };
+        walk.run(cluster, options.bytes_per_second, ScrubCursor { after }, &mut scrubbed).await?;
     }
     fs::remove_file(&file)
         .or_else(|error| if error.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
@@ -121,19 +142,25 @@ struct Walk<'a> {
     database: &'a Client,
     file: &'a Path,
     volume: VolumeId,
+    path: PathBuf,
     output: Output,
 }
 
 impl Walk<'_> {
-    async fn run(&self, cluster: Uuid, options: &Options, cursor: ScrubCursor, scrubbed: &mut Scrubbed) -> Result<()> {
-        let path = file_of(&options.folder, self.volume);
-        let file: Arc<dyn VolumeFile> = Arc::new(RealFile::open_to_read(&path)?);
-        let volume = Volume::view(file, cluster, self.volume).with_context(|| path.display().to_string())?;
+    async fn run(
+        &self,
+        cluster: Uuid,
+        bytes_per_second: u64,
+        cursor: ScrubCursor,
+        scrubbed: &mut Scrubbed,
+    ) -> Result<()> {
+        let file: Arc<dyn VolumeFile> = Arc::new(RealFile::open_to_read(&self.path)?);
+        let volume = Volume::view(file, cluster, self.volume).with_context(|| self.path.display().to_string())?;
         let segments = volume.segments();
         let store = Store::new(StoreOptions::default());
         store.add(volume)?;
         let first = cursor.after.map_or(0, |(segment, _)| segment);
-        let mut scrub = Scrub::new(store, cursor, options.bytes_per_second);
+        let mut scrub = Scrub::new(store, cursor, bytes_per_second);
         for segment in first..segments {
             let extents = self.extents(segment).await?;
             scrubbed.extents += extents.len() as u64;

@@ -34,7 +34,7 @@ pub struct Answer {
 pub struct Volume {
     /// The volume's number.
     volume: i32,
-    /// The folder in which the volume was made.
+    /// The folder in which the volume was made, or its device.
     name: String,
     /// `active`, `read_only`, `draining` or `lost`, as it was set.
     state: String,
