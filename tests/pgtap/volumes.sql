@@ -1,7 +1,7 @@
 -- Volumes and their segments: mounts, leases, the fence of puts (P59), and what rows name in a segment (P61).
 \ir setup.psql
 BEGIN;
-SELECT plan(94);
+SELECT plan(98);
 SELECT mantle.cluster_id() AS cluster, split_part(mantle.lineage(), '/', 2)::bigint << 20 AS least \gset
 SELECT tap.namespace('tap-volumes') AS ns \gset
 CREATE FUNCTION pg_temp.mount(
