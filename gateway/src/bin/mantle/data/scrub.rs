@@ -10,8 +10,8 @@ use std::{
 
 use anyhow::{Context, Result};
 use mantle_volumes::{
-    Extent, Generation, Locator, OnDevice, Options as StoreOptions, PREFIX, RealFile, Scrub, ScrubCursor, Store, Volume,
-    VolumeFile, VolumeId, file_of, on_device, volumes_in,
+    Extent, Generation, Locator, OnDevice, Options as StoreOptions, PREFIX, RealFile, Scrub, ScrubCursor, Store,
+    Volume, VolumeFile, VolumeId, file_of, on_device, volumes_in,
 };
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Client;
