@@ -162,7 +162,8 @@ BEGIN
           FROM next n WHERE n.volume IS NOT NULL)
     DELETE FROM mantle.freed f WHERE f.shared_by <> '0' AND (f.locator, f.shared_by) IN (
         SELECT d.locator, d.shared_by FROM next n CROSS JOIN LATERAL (
-            SELECT o.locator, o.shared_by FROM mantle.freed o WHERE o.shared_by <> '0' AND o.volume = n.volume AND o.freed < v_due
+            SELECT o.locator, o.shared_by FROM mantle.freed o
+             WHERE o.shared_by <> '0' AND o.volume = n.volume AND o.freed < v_due
              ORDER BY o.freed LIMIT p_batch) AS d
          LIMIT p_batch);
     GET DIAGNOSTICS v_rows = ROW_COUNT;

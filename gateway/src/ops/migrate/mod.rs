@@ -7,7 +7,7 @@
 
 mod uploads;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use chrono::Utc;
 use futures::{StreamExt, stream};
@@ -84,6 +84,7 @@ impl Gateway {
     }
 
     async fn migrate(self: &Arc<Self>, namespaces: Vec<Namespace>) -> Result<()> {
+        let all: HashSet<NamespaceId> = namespaces.iter().map(|namespace| namespace.ns).collect();
         for namespace in namespaces {
             let root = PartitionId::from(namespace.ns.as_i64());
             let mut directories = vec![root];
@@ -91,9 +92,8 @@ impl Gateway {
             while let Some(directory) = directories.pop() {
                 self.migrate_directory(&name, namespace.ns, directory, &mut directories).await?;
             }
-            self.migrate_uploads(namespace.ns).await?;
         }
-        Ok(())
+        self.migrate_uploads(&all).await
     }
 
     fn note(&self, fate: Fate, bytes: u64) {

@@ -2,7 +2,7 @@
 //! under that name: once, however many objects share it. A part that was copied gets bytes of its own. The old bytes are removed
 //! once no row names them. A read that is under way looks again where the rest is.
 
-use std::{io, sync::Arc};
+use std::{collections::HashSet, io, sync::Arc};
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
@@ -66,14 +66,14 @@ fn parts_of(upload: UploadId, extents: Vec<ExtentOfPart>) -> Vec<Part> {
 }
 
 impl Gateway {
-    /// Moves the bytes of a namespace's uploads.
-    pub(super) async fn migrate_uploads(self: &Arc<Self>, ns: NamespaceId) -> Result<()> {
+    /// Moves the bytes of the uploads of these namespaces.
+    pub(super) async fn migrate_uploads(self: &Arc<Self>, namespaces: &HashSet<NamespaceId>) -> Result<()> {
         let mut after = 0;
         loop {
             let page = self.store.all_uploads(after, PAGE_UPLOADS).await?;
             let Some(last) = page.last() else { return Ok(()) };
             after = last.attempt.upload.0;
-            let ours = page.into_iter().map(|upload| upload.attempt).filter(|attempt| attempt.ns == ns);
+            let ours = page.into_iter().map(|upload| upload.attempt).filter(|attempt| namespaces.contains(&attempt.ns));
             let moves = stream::iter(ours).map(|attempt| self.clone().migrate_upload(attempt.upload));
             let mut fates = moves.buffer_unordered(OBJECTS_AT_ONCE);
             while let Some(fate) = fates.next().await {
