@@ -198,7 +198,8 @@ pub struct Limits {
     pub orphan_grace_ms: u64,
     /// Interval of the search for bytes without metadata.
     pub sweep_interval_ms: u64,
-    /// How long the bytes of an object in parts stay after its end, for clients that are reading them.
+    /// How long the bytes of an object in parts stay after its end, for clients that are reading them, if they are files, or others
+    /// share them. Other bytes in a volume stay only for the reads of their gateway (`volumes.read_ms_max`).
     pub read_grace_ms: u64,
     /// Age at which a multipart upload ends if it was neither completed nor aborted; 0: never.
     pub upload_lifetime_s: u64,
