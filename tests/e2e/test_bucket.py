@@ -1,9 +1,12 @@
-"""A gateway that keeps the objects' bytes in a bucket of another object store, which is here Mantle's own S3."""
+"""A gateway that keeps the objects' bytes in a bucket of another object store. That is Mantle's own S3; or the service
+that MANTLE_TEST_S3_URL names, with its keys in MANTLE_TEST_S3_ACCESS_KEY and MANTLE_TEST_S3_SECRET_KEY.
+"""
 
 import os
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import botocore.exceptions
 import pytest
@@ -13,37 +16,65 @@ from stack.gateway import Bucket, bucket_keys
 from stack.poll import wait_until
 
 from .another_gateway import OFFSET, LimitedGateway, running
+from .clients import s3_client
 
 MIB = 1 << 20
 BOUND_S = 60
 NAME, PREFIX = "elsewhere", "a/prefix"
+GIVEN = "MANTLE_TEST_S3_"
+
+
+@dataclass(frozen=True)
+class Service:
+    """The object store that has the bucket."""
+
+    url: str
+    access_key: str
+    secret_key: str
+
+    @classmethod
+    def of(cls, stack) -> "Service":
+        if f"{GIVEN}URL" in os.environ:
+            return cls(*(os.environ[GIVEN + name] for name in ("URL", "ACCESS_KEY", "SECRET_KEY")))
+        return cls(stack.gateway.url, *(secret.read(stack.layout, name) for name in ("access_key", "secret_key")))
+
+    def client(self, stack):
+        given = {"aws_access_key_id": self.access_key, "aws_secret_access_key": self.secret_key}
+        return s3_client(stack, endpoint_url=self.url, **given)
 
 
 @contextmanager
 def bucket_gateway(stack, bucket: str, endpoint: str | None = None, number: int = 0, **limits: int):
-    """A gateway without a folder. `endpoint`: the S3 service that has the bucket."""
+    """A gateway without a folder. `endpoint`: another address than that of the service that has the bucket."""
+    service = Service.of(stack)
     layout, port = stack.layout, stack.layout.port_base + OFFSET + 2 + number
     gateway = LimitedGateway(layout, stack.account, f"gateway-bucket-{number}", port=port)
     keys = layout.config / f"{gateway.name}-secrets.toml"
-    stack.account.write(keys, bucket_keys(secret.read(layout, "access_key"), secret.read(layout, "secret_key")))
+    stack.account.write(keys, bucket_keys(service.access_key, service.secret_key))
     gateway.data, gateway.limits = None, limits
-    gateway.bucket = Bucket(NAME, f"s3://{bucket}/{PREFIX}", endpoint or stack.gateway.url, keys)
+    gateway.bucket = Bucket(NAME, f"s3://{bucket}/{PREFIX}", endpoint or service.url, keys)
     with running(gateway):
         yield gateway
 
 
 @pytest.fixture
-def outer(rest) -> str:
+def outside(stack):
+    """A client of the service that has the bucket."""
+    return Service.of(stack).client(stack)
+
+
+@pytest.fixture
+def outer(outside) -> str:
     """The bucket that has the bytes."""
     name = f"bytes-{uuid.uuid4().hex[:12]}"
-    rest.create_namespace(name)
+    outside.create_bucket(Bucket=name)
     return name
 
 
 @pytest.fixture
-def keys(s3, outer) -> Callable[[], list[str]]:
+def keys(outside, outer) -> Callable[[], list[str]]:
     """Lists the bucket that has the bytes."""
-    return lambda: [found["Key"] for found in s3.list_objects_v2(Bucket=outer).get("Contents", [])]
+    return lambda: [found["Key"] for found in outside.list_objects_v2(Bucket=outer).get("Contents", [])]
 
 
 @pytest.fixture
@@ -103,7 +134,7 @@ def test_a_refused_put_leaves_nothing(beside, bucket, keys):
     assert len(keys()) == 1
 
 
-def test_the_sweeper_removes_what_its_own_database_does_not_name(stack, s3, bucket, outer, keys):
+def test_the_sweeper_removes_what_its_own_database_does_not_name(stack, outside, bucket, outer, keys):
     quick = {"orphan_grace_ms": 20_000, "sweep_interval_ms": 200}
     with bucket_gateway(stack, outer, **quick) as gateway:
         gateway.s3(stack).put_object(Bucket=bucket, Key="k", Body=b"used")
@@ -112,7 +143,7 @@ def test_the_sweeper_removes_what_its_own_database_does_not_name(stack, s3, buck
         orphan = f"{PREFIX}/{cluster}/{folder}/{uuid.uuid4().hex}"
         foreign = f"{PREFIX}/{uuid.uuid4().hex}/{folder}/{name}"
         for key in [orphan, foreign, f"{cluster}/{folder}/{name}"]:
-            s3.put_object(Bucket=outer, Key=key, Body=b"unused")
+            outside.put_object(Bucket=outer, Key=key, Body=b"unused")
         wait_until(lambda: orphan not in keys(), "the end of the orphan", BOUND_S)
         assert sorted(keys()) == sorted([used, foreign, f"{cluster}/{folder}/{name}"])
         assert gateway.s3(stack).get_object(Bucket=bucket, Key="k")["Body"].read() == b"used"
