@@ -80,7 +80,7 @@ def test_a_full_disk_refuses_puts_and_loses_nothing(stack, superuser, bucket, di
 
 
 @pytest.mark.allows("gateway", "the volume is not mounted")
-def test_a_volume_is_made_once_there_is_room(stack, bucket, disk):
+def test_a_volume_is_made_once_there_is_room(stack, superuser, bucket, disk):
     filler = disk / "filler"
     filler.write_bytes(bytes(6 * MIB))
     before = free(disk)
@@ -92,6 +92,8 @@ def test_a_volume_is_made_once_there_is_room(stack, bucket, disk):
         wait_until(lambda: "no storage space" in str(why()), "the reason", BOUND_S, gateway.process.why_dead)
         assert refused(gateway.s3(stack).put_object, Bucket=bucket, Key="k", Body=b"k")[1] == 503
         assert list(gateway.folder.glob("volume-*")) == [] and free(disk) > before - 64 * KIB
+        registered = "SELECT count(*) FROM mantle.volumes WHERE name = %s"
+        assert superuser.execute(registered, (str(gateway.folder),)).fetchone() == (0,), "an attempt uses up no number"
         filler.unlink()
         gateway.await_ready()
         assert_all_read(gateway.s3(stack), bucket, put_some(gateway.s3(stack), bucket, "k", [100 * KIB]))

@@ -130,7 +130,7 @@ impl Geometry {
     }
 
     /// Size of a volume of this many segments, in bytes; `None` if no file can be so large.
-    pub(crate) fn volume_bytes(self, segments: u32) -> Option<u64> {
+    pub fn volume_bytes(self, segments: u32) -> Option<u64> {
         let bytes = u64::from(segments).checked_mul(self.segment_bytes())?.checked_add(HEAD_BYTES)?;
         (bytes <= i64::MAX as u64).then_some(bytes)
     }

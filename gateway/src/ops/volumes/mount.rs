@@ -28,6 +28,8 @@ use crate::{
 
 /// Beginning of the name of a file that is not a volume yet.
 const UNFINISHED: &str = "unfinished-";
+/// The file that this version makes.
+const NEW: &str = "unfinished-volume";
 
 /// Why it cannot be mounted now.
 type Why = String;
@@ -98,9 +100,13 @@ async fn in_its_folder(gateway: &Gateway, volumes: &Volumes, cluster: Uuid, know
     let folder = volumes.settings().folder.clone();
     let volume = match known {
         [] => {
+            let bytes = first_bytes(volumes.settings())?;
+            let place = folder.clone();
+            // Before it gets a number: as long as the disk is full, each attempt would use up one.
+            let file = blocking(move || reserve(&place, bytes)).await?;
             let new = register(gateway, volumes, cluster, &folder, None).await?;
-            let folder = folder.clone();
-            blocking(move || make(&folder, new)).await?;
+            let place = folder.clone();
+            blocking(move || make(&place, &file, new)).await?;
             made(new)
         }
         [one] => *one,
@@ -150,7 +156,7 @@ async fn register(
     bytes: Option<u64>,
 ) -> Result<NewVolume, Why> {
     let settings = volumes.settings();
-    let geometry = settings.geometry().ok_or("there can be no such blocks or segments")?;
+    let geometry = geometry_of(settings)?;
     let segments = first_segments(settings, geometry, bytes);
     if segments == 0 {
         return Err(format!("{} is too small for a segment ({} bytes)", place.display(), geometry.segment_bytes()));
@@ -160,18 +166,34 @@ async fn register(
     Ok(NewVolume { cluster, volume, geometry, segments })
 }
 
+fn geometry_of(settings: &config::Volumes) -> Result<Geometry, Why> {
+    settings.geometry().ok_or_else(|| "there can be no such blocks or segments".to_owned())
+}
+
+/// How long the file of a new volume is.
+fn first_bytes(settings: &config::Volumes) -> Result<u64, Why> {
+    let geometry = geometry_of(settings)?;
+    let segments = first_segments(settings, geometry, None);
+    geometry.volume_bytes(segments).ok_or_else(|| "the volume would not fit in a file".to_owned())
+}
+
 fn first_segments(settings: &config::Volumes, geometry: Geometry, bytes: Option<u64>) -> u32 {
     let fitting = bytes.map_or(u64::MAX, |bytes| bytes.saturating_sub(HEAD_BYTES) / geometry.segment_bytes());
     let most = segments_max(settings.bytes_max, geometry).min(u32::try_from(fitting).unwrap_or(u32::MAX));
     settings.growth_segments.min(most)
 }
 
-/// Makes a volume. The file gets its name when it is complete.
-fn make(folder: &Path, new: NewVolume) -> anyhow::Result<()> {
-    let unfinished = folder.join(format!("{UNFINISHED}{}", new.volume));
-    let file = RealFile::create(&unfinished)?;
-    Volume::create(&file, new)?;
-    std::fs::rename(&unfinished, file_of(folder, new.volume))?;
+/// A file that becomes a volume, with its space.
+fn reserve(folder: &Path, bytes: u64) -> Result<RealFile, MountError> {
+    let file = RealFile::create(&folder.join(NEW))?;
+    file.reserve(bytes)?;
+    Ok(file)
+}
+
+/// Makes a volume of such a file. It gets its name when it is complete.
+fn make(folder: &Path, file: &RealFile, new: NewVolume) -> anyhow::Result<()> {
+    Volume::create(file, new)?;
+    std::fs::rename(folder.join(NEW), file_of(folder, new.volume))?;
     sync_folder(folder)?;
     Ok(())
 }
@@ -194,10 +216,12 @@ mod tests {
         assert_eq!(find(&path), []);
         std::fs::write(path.join("unfinished-4"), b"x").unwrap();
         std::fs::write(path.join("volume-x"), b"x").unwrap();
-        make(&path, new(3)).unwrap();
+        let bytes = new(1).geometry.volume_bytes(1).unwrap();
+        let made = |volume| make(&path, &reserve(&path, bytes).unwrap(), new(volume)).unwrap();
+        made(3);
         assert_eq!(find(&path), [VolumeId(3)]);
         assert!(!path.join("unfinished-4").exists());
-        make(&path, new(12)).unwrap();
+        made(12);
         assert_eq!(find(&path), [VolumeId(3), VolumeId(12)]);
     }
 
