@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import botocore.exceptions
 import pytest
 
 from stack.poll import wait_until
@@ -306,7 +307,7 @@ def test_a_read_elsewhere_ends_short_when_its_blocks_are_used_again(stack, super
 
 @pytest.mark.allows("gateway", "the volume is full")
 def test_a_long_read_keeps_the_bytes_of_a_deleted_object(stack, folder, bucket):
-    """Larger than what the sockets hold. All other blocks are used meanwhile."""
+    """Larger than what the sockets hold. All other blocks are used meanwhile, and those of extents that were sent: some MiB."""
     body = os.urandom(24 * MIB)
     with volume_gateway(stack, folder=folder, volumes=(f"bytes_max = {32 * MIB}",)) as gateway:
         s3 = gateway.s3(stack)
@@ -314,7 +315,7 @@ def test_a_long_read_keeps_the_bytes_of_a_deleted_object(stack, folder, bucket):
         stream = s3.get_object(Bucket=bucket, Key="k")["Body"]
         first = stream.read(100)
         s3.delete_object(Bucket=bucket, Key="k")
-        assert 10 <= len(fill(s3, bucket, 400 * KIB)) <= 20
+        assert 10 <= len(fill(s3, bucket, 400 * KIB)) <= 40, "of 80"
         assert first + stream.read() == body
 
 
