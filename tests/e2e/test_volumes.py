@@ -307,7 +307,7 @@ def test_a_read_elsewhere_ends_short_when_its_blocks_are_used_again(stack, super
 
 @pytest.mark.allows("gateway", "the volume is full")
 def test_a_long_read_keeps_the_bytes_of_a_deleted_object(stack, folder, bucket):
-    """Larger than what the sockets hold. All other blocks are used meanwhile, and those of extents that were sent: some MiB."""
+    """Larger than what the sockets hold. All other blocks are used meanwhile, and those that were sent."""
     body = os.urandom(24 * MIB)
     with volume_gateway(stack, folder=folder, volumes=(f"bytes_max = {32 * MIB}",)) as gateway:
         s3 = gateway.s3(stack)
