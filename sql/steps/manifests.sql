@@ -22,11 +22,12 @@ BEGIN
     END IF;
     PERFORM FROM mantle.uploads u WHERE u.id = p_upload AND u.state = 'done';
     v_is_done := FOUND;
-    -- A statement of its own: Citus cannot always plan an expression with a variable beside a subquery.
+    -- Citus cannot plan an expression with a subquery here, where the coordinator may run the function itself.
     PERFORM FROM mantle.extents e WHERE e.upload = p_upload AND e.length > 0 AND NOT e.locator {in_volume};
     IF v_is_done AND NOT FOUND THEN
-        v_own := ARRAY(SELECT e.locator FROM mantle.extents e WHERE e.upload = p_upload AND NOT e.copied);
-        v_copied := ARRAY(SELECT e.locator FROM mantle.extents e WHERE e.upload = p_upload AND e.copied);
+        SELECT array_agg(e.locator ORDER BY e.locator) FILTER (WHERE NOT e.copied),
+               array_agg(e.locator ORDER BY e.locator) FILTER (WHERE e.copied)
+          INTO v_own, v_copied FROM mantle.extents e WHERE e.upload = p_upload;
         PERFORM mantle.free_bytes(v_own);
         PERFORM mantle.free_bytes(v_copied, true);
         DELETE FROM mantle.extents e WHERE e.upload = p_upload;
