@@ -1,9 +1,11 @@
 //! PostgreSQL connections. Each call of the import is idempotent, so after a lost connection it is repeated on a new one.
 
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
 use anyhow::Result;
+use tokio::time::timeout;
 use tokio_postgres::Client;
+use tokio_util::task::TaskTracker;
 
 use crate::{
     database_url::DatabaseUrl,
@@ -16,6 +18,11 @@ pub const ATTEMPTS_MAX: u32 = 10;
 /// The pause before the second attempt. It doubles for each further one, up to the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// How long a command that is done waits for the ends of its sessions. The server may be away.
+const END_MAX: Duration = Duration::from_secs(1);
+
+/// The connections of this process.
+static CONNECTIONS: LazyLock<TaskTracker> = LazyLock::new(TaskTracker::new);
 
 #[derive(clap::Args)]
 pub struct DatabaseOptions {
@@ -37,8 +44,16 @@ pub async fn connect(url: &DatabaseUrl) -> Result<Client, tokio_postgres::Error>
     }
     let (client, connection) = config.connect(connector).await?;
     // It ends with the client. If it fails, the caller's next query reports the cause.
-    tokio::spawn(connection);
+    CONNECTIONS.spawn(connection);
     Ok(client)
+}
+
+/// Waits until the sessions have ended whose clients are dropped. If the process ended first, the server could not send its last
+/// answer, and would log that the client is lost.
+pub async fn end_sessions() {
+    CONNECTIONS.close();
+    // If they have not ended by then, the process ends them.
+    let _ = timeout(END_MAX, CONNECTIONS.wait()).await;
 }
 
 /// Connects once, at the start of a command, so that a wrong URL fails at once.

@@ -162,7 +162,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
 fn run(command: Command, output: Output) -> Result<Exit> {
     let runtime = tokio::runtime::Runtime::new()?;
     let outcome = runtime.block_on(async {
-        match command {
+        let outcome = match command {
             Command::Import(options) => import::run(options, output).await,
             Command::Status(options) => status::run(options, output).await,
             Command::Fsck(options) => fsck::run(options, output).await,
@@ -170,7 +170,9 @@ fn run(command: Command, output: Output) -> Result<Exit> {
             Command::Namespaces(options) => namespaces::run(options, output).await,
             Command::Data(options) => data::run(options, output).await,
             Command::Size(options) => size::run(&options, output),
-        }
+        };
+        connect::end_sessions().await;
+        outcome
     });
     // A read of a listing from a pipe may block for ever; do not wait for it.
     runtime.shutdown_background();
