@@ -11,7 +11,7 @@ BEGIN
         'commit', current_setting('synchronous_commit'),
         'fsync', current_setting('fsync'),
         'full_pages', current_setting('full_page_writes'),
-        -- On Citus a table's shards are in the same schema. What replicas report is not worth a log.
+        -- On Citus a table's shards are in the same schema. mantle.index_replica_reports is unlogged on purpose.
         'unsafe_tables', (
             SELECT coalesce(jsonb_agg(c.relname ORDER BY c.relname), '[]')
               FROM pg_class c LEFT JOIN pg_am a ON a.oid = c.relam

@@ -12,7 +12,7 @@ BEGIN
     IF NOT mantle.is_distributed() THEN
         RETURN pg_create_restore_point(p_name);
     END IF;
-    -- Said again, because Citus passes on only a statement, which ends with the function here, and with the transaction there.
+    -- Citus sends this statement to the other nodes, and not the setting of the function.
     SET LOCAL lock_timeout = '2s';
     LOCK TABLE mantle.meta IN SHARE MODE;
     EXECUTE 'SELECT citus_create_restore_point($1)' INTO v_lsn USING p_name;

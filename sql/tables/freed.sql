@@ -18,4 +18,4 @@ CREATE TABLE mantle.freed (
 CREATE INDEX freed_volume ON mantle.freed (volume, freed) WHERE shared_by = '0';
 --- Finds what is too old among the rows of shared bytes
 CREATE INDEX freed_shared ON mantle.freed (volume, freed) WHERE shared_by <> '0';
-COMMENT ON INDEX mantle.freed_pkey IS 'Each locator once; finds those of a segment, which begin alike';
+COMMENT ON INDEX mantle.freed_pkey IS 'Finds the rows of a locator, and of a segment, whose locators begin alike';

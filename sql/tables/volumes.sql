@@ -5,7 +5,7 @@
 CREATE TABLE mantle.volumes (
     --- Number, which no other volume of the cluster has or had
     volume         int PRIMARY KEY CHECK (volume > 0),
-    --- The folder where it was made, for people
+    --- The folder or device where it was made, for people
     name           text NOT NULL,
     --- Bytes of a block and blocks of a segment; they never change
     block_bytes    int NOT NULL CHECK (block_bytes > 0),

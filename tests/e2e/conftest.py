@@ -6,6 +6,7 @@ allowed_logs.py does not name.
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -20,6 +21,7 @@ from .allowed_logs import ALLOWED_IN_FAULTS
 from .clients import await_all_ready, connect_as, s3_client
 from .logs import LogWatch
 from .principals import SharedGateway, chmod, shared_gateway
+from .volume_gateway import volume_folder
 
 LINES_SHOWN_MAX = 20
 
@@ -104,6 +106,13 @@ def superuser(stack: Stack) -> Iterator[psycopg.Connection]:
     """A superuser's session, without the pooler."""
     with connect_as(stack, "postgres", "superuser") as connection:
         yield connection
+
+
+@pytest.fixture
+def folder(stack: Stack) -> Iterator[Path]:
+    """The place of a test's volume, removed afterwards."""
+    with volume_folder(stack) as folder:
+        yield folder
 
 
 @pytest.fixture

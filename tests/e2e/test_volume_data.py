@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -26,15 +25,8 @@ from .volume_gateway import (
     locator_of,
     make,
     put_some,
-    volume_folder,
     volume_gateway,
 )
-
-
-@pytest.fixture
-def folder(stack) -> Iterator[Path]:
-    with volume_folder(stack) as folder:
-        yield folder
 
 
 @pytest.fixture

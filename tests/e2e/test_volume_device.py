@@ -23,7 +23,6 @@ from .volume_gateway import (
     assert_all_read,
     make,
     put_some,
-    volume_folder,
     volume_gateway,
 )
 
@@ -32,12 +31,6 @@ SEGMENTS = 5  # the volume grows by two: the last step has room for one
 
 def losetup(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["losetup", *arguments], capture_output=True, text=True, check=False)
-
-
-@pytest.fixture
-def folder(stack) -> Iterator[Path]:
-    with volume_folder(stack) as folder:
-        yield folder
 
 
 @pytest.fixture

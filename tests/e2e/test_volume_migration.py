@@ -4,7 +4,6 @@ import os
 import random
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import botocore.exceptions
 import pytest
@@ -17,15 +16,9 @@ from .background import Repeated
 from .clients import read
 from .migrations import in_files, migrated
 from .uploads import PART, begin, complete, etag_of, files, pieces, put
-from .volume_gateway import BOUND_S, KIB, MIB, VolumeGateway, locator_of, make, volume_folder
+from .volume_gateway import BOUND_S, KIB, MIB, VolumeGateway, locator_of, make
 
 QUICK = {"orphan_grace_ms": 20_000, "sweep_interval_ms": 500, "read_grace_ms": 1000}
-
-
-@pytest.fixture
-def folder(stack) -> Iterator[Path]:
-    with volume_folder(stack) as folder:
-        yield folder
 
 
 @pytest.fixture

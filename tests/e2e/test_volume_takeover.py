@@ -7,7 +7,6 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from types import SimpleNamespace
 
 import botocore.exceptions
@@ -21,16 +20,10 @@ from tests.support.volume_blocks import blocks
 from .another_gateway import running
 from .clients import connect_as
 from .uploads import refused
-from .volume_gateway import BOUND_S, KIB, VolumeGateway, assert_all_read, make, put_some, volume_folder
+from .volume_gateway import BOUND_S, KIB, VolumeGateway, assert_all_read, make, put_some
 
 OLD, NEW = [30 * KIB] * 10, [60 * KIB] * 10
 HELD = "SELECT mantle.latch_entries(ARRAY[%s]::bigint[], ARRAY['k'], NULL)"
-
-
-@pytest.fixture
-def folder(stack) -> Iterator[Path]:
-    with volume_folder(stack) as folder:
-        yield folder
 
 
 @pytest.fixture

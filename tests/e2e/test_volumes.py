@@ -26,17 +26,10 @@ from .volume_gateway import (
     make,
     named,
     place_of,
-    volume_folder,
     volume_gateway,
 )
 
 QUICK = {"orphan_grace_ms": 20_000, "sweep_interval_ms": 200, "read_grace_ms": 1000}
-
-
-@pytest.fixture
-def folder(stack) -> Iterator[Path]:
-    with volume_folder(stack) as folder:
-        yield folder
 
 
 @pytest.fixture

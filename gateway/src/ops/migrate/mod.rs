@@ -214,19 +214,19 @@ impl Gateway {
                 Err(error) if error.code() == ErrorCode::StaleSegment => stored.renew().await?,
                 // As in `with_new_id`.
                 Err(error) if error.code() == ErrorCode::InvalidId => self.ids.discard(),
-                Err(error) if error.code() == ErrorCode::SourceChanged => {
-                    self.data.discard(stored).await;
-                    return Ok(Fate::Passed);
-                }
-                Err(error) => {
-                    if error.code() != ErrorCode::UnknownOutcome {
-                        self.data.discard(stored).await;
-                    }
-                    return Err(error);
-                }
+                Err(error) => return self.not_named(stored, error).await,
             }
         }
         Err(ErrorCode::StaleSegment.into())
+    }
+
+    /// Gives up bytes that PostgreSQL refused to name, unless it may have named them.
+    async fn not_named(&self, stored: Stored, error: Error) -> Result<Fate> {
+        match error.code() {
+            ErrorCode::UnknownOutcome => return Err(error),
+            _ => self.data.discard(stored).await,
+        }
+        if error.code() == ErrorCode::SourceChanged { Ok(Fate::Passed) } else { Err(error) }
     }
 
     /// The bytes where a put would store them; `None` if they are not what the etag says.

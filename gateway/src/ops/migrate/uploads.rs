@@ -126,16 +126,7 @@ impl Gateway {
                     return Ok(Fate::Moved);
                 }
                 Err(error) if error.code() == ErrorCode::StaleSegment => stored.renew().await?,
-                Err(error) if error.code() == ErrorCode::SourceChanged => {
-                    self.data.discard(stored).await;
-                    return Ok(Fate::Passed);
-                }
-                Err(error) => {
-                    if error.code() != ErrorCode::UnknownOutcome {
-                        self.data.discard(stored).await;
-                    }
-                    return Err(error);
-                }
+                Err(error) => return self.not_named(stored, error).await,
             }
         }
         Err(ErrorCode::StaleSegment.into())

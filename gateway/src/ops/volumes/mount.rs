@@ -1,6 +1,6 @@
-//! Finds the volume in its folder or on its device, or makes one, and mounts it. It locks the folder first, so that two gateways never make two
-//! volumes there, and then the file, so no other gateway of this machine has it. The mount epoch, in the superblock and in
-//! PostgreSQL, grows with each mount: an old copy of the file has a lower one.
+//! Finds the volume in its folder or on its device, or makes one, and mounts it. It locks the folder first, so that two gateways
+//! never make two volumes there, and then the file, so no other gateway of this machine has it. The mount epoch, in the superblock
+//! and in PostgreSQL, grows with each mount: an old copy of the file has a lower one.
 
 use std::{
     path::{Path, PathBuf},
@@ -28,7 +28,7 @@ use crate::{
 
 /// Beginning of the name of a file that is not a volume yet.
 const UNFINISHED: &str = "unfinished-";
-/// The file that this version makes.
+/// The file of a new volume, until the volume is complete.
 const NEW: &str = "unfinished-volume";
 
 /// Why it cannot be mounted now.

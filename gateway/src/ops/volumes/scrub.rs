@@ -3,7 +3,7 @@
 //! It writes nothing to the volume and leases nothing. Puts and reads go on.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     convert::Infallible,
     fs, io,
     path::{Path, PathBuf},
@@ -200,13 +200,15 @@ impl<'a> Scrubber<'a> {
         if self.state.damaged.is_empty() {
             return Ok(());
         }
-        let mut locators: Vec<String> = self.state.damaged.values().cloned().collect();
-        locators.dedup();
-        for some in locators.chunks(PAGE_LOCATORS) {
+        let before = self.state.damaged.len();
+        let locators: BTreeSet<String> = self.state.damaged.values().cloned().collect();
+        for some in Vec::from_iter(locators).chunks(PAGE_LOCATORS) {
             let unused = self.store.unused_locators(some).await?;
             self.state.damaged.retain(|_, locator| !unused.contains(locator));
         }
-        self.save().await;
+        if self.state.damaged.len() < before {
+            self.save().await;
+        }
         Ok(())
     }
 
