@@ -24,6 +24,9 @@ macro_rules! statements {
 
         /// The names of all.
         pub const NAMES: &[&str] = &[$($name),*];
+
+        #[cfg(test)]
+        const ALL: &[Statement] = &[$($id),*];
     };
     // Evaluated once, before anything is read: the condition depends on no row.
     (@ read $name:literal $text:literal $($tail:literal)?) => {
@@ -243,7 +246,7 @@ statements! {
     TAKE_FREED "take_freed" once
         "SELECT horizon, locators FROM mantle.take_freed_delegated($1, $2, $3, $4, $5, $6)";
     FORGET_FREED "forget_freed" change "SELECT mantle.forget_freed_delegated($1, $2, $3, $4) AS count";
-    SHARED_FREED "shared_freed" read "SELECT mantle.shared_freed_delegated($1, $2) AS locators";
+    SHARED_FREED "shared_freed" change "SELECT mantle.shared_freed_delegated($1, $2) AS locators";
     SETTLE_SHARED "settle_shared" change "SELECT mantle.settle_shared_delegated($1, $2, $3, $4) AS count";
     REPLACE_LOCATOR "replace_locator" once
         "SELECT code, old_locator FROM mantle.replace_locators_delegated($1, ARRAY[$2::text], ARRAY[$3::bigint], ARRAY[$4::text], \
@@ -265,4 +268,20 @@ statements! {
     OPERATION "operation" read
         "SELECT id, ns, kind, state, directory_id, objects, directories, bytes, created, finished \
          FROM mantle.operation($1, $2)";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ALL;
+
+    /// Citus sends a call to the node of its first argument only if the statement is nothing but the call. With a condition it would
+    /// run on the coordinator, which has none of that node's rows.
+    #[test]
+    fn a_call_for_a_node_has_no_condition() {
+        let calls: Vec<_> = ALL.iter().filter(|statement| statement.text.contains("_delegated(")).collect();
+        assert!(!calls.is_empty());
+        for statement in calls {
+            assert!(!statement.text.contains(" WHERE "), "{}", statement.text);
+        }
+    }
 }

@@ -275,7 +275,7 @@ impl Keeper<'_> {
     async fn settle_shared(&self, unnamed: &[String]) -> Result<()> {
         let (mut known, mut forgotten): (BTreeMap<String, i64>, BTreeMap<i64, Vec<String>>) = Default::default();
         for at in &self.nodes {
-            for locator in self.store.shared_freed(*at, unnamed).await? {
+            for locator in self.store.shared_freed(*at, unnamed).await.map_err(repeatable)? {
                 if let Some(earlier) = known.insert(locator.clone(), *at) {
                     forgotten.entry(earlier).or_default().push(locator);
                 }
