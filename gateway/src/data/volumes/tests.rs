@@ -6,6 +6,7 @@ use std::{
     os::unix::fs::FileExt,
     path::Path,
     sync::Arc,
+    task::Poll,
     time::Duration,
 };
 
@@ -287,6 +288,35 @@ async fn what_is_about_to_be_written_makes_the_volume_grow() {
     assert!(stored.iter().all(Result::is_ok), "{stored:?}");
     drop(stored);
     assert_eq!(volumes.space_wanted().unwrap().used, 0);
+}
+
+/// It has seen that there is room, and has not taken it yet.
+#[tokio::test]
+async fn a_put_that_has_begun_waits_while_the_segments_are_leased_anew() {
+    let (_folder, volumes) = volumes().await;
+    let size = MIB + 9;
+    let mut polls = 0;
+    let client = volumes.clone();
+    let chunks = stream::poll_fn(move |_| {
+        polls += 1;
+        Poll::Ready(match polls {
+            1 => Some(Ok::<_, std::io::Error>(Bytes::from(content(MIB as usize)))),
+            2 => Some(Ok(Bytes::from(content(9)))),
+            3 => None,
+            _ => {
+                client.store().pause(SEGMENT).unwrap();
+                None
+            }
+        })
+    });
+    let mut body = Body::new(chunks, u64::MAX, Digests::default());
+    let lease = async {
+        volumes.wanted().await;
+        volumes.store().lease(SEGMENT, 8, []).unwrap();
+        volumes.has_changed();
+    };
+    let (stored, ()) = tokio::join!(volumes.put(Generation { timeline: 1, id: 1 }, &mut body), lease);
+    assert_eq!(stored.unwrap().pieces.iter().map(|piece| piece.length).sum::<u64>(), size);
 }
 
 /// After a failover, or when a segment is swept: its room is there again in a moment, also if the volume cannot grow.

@@ -1,12 +1,15 @@
 //! Writes a client's bytes into the volume, one piece at a time, so that a large body is never in memory as a whole.
 
-use std::sync::atomic::Ordering;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use bytes::Bytes;
 use futures::Stream;
 use mantle_types::{Error, ErrorCode};
-use mantle_volumes::{EXTENT_BYTES_MAX, Generation, NewBytes, Writer};
-use tokio::time::{Instant, timeout_at};
+use mantle_volumes::{EXTENT_BYTES_MAX, Generation, NewBytes};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
 
 use super::{
     super::{Stored, StoredPiece, UploadError, Written, body::Body, failure},
@@ -41,19 +44,23 @@ impl Volumes {
         let (mut piece, mut written) = (first, Written::now());
         let (mut sent, mut allocated) = (0, 0);
         let mut gathered = None;
+        let mut patience = Patience::new(self);
         while !piece.is_empty() {
+            patience = Patience::new(self);
             sent += piece.len() as u64;
             // With the size known, blocks are allocated for as much as an extent holds.
             if sent > allocated {
                 let rest = size.map_or(piece.len() as u64, |size| size.saturating_sub(allocated));
                 let bytes = rest.min(EXTENT_BYTES_MAX.into());
-                gathered = Some(self.room_for(bytes).await);
+                gathered = Some(self.room_for(bytes, &mut patience).await);
                 allocated += bytes;
             }
             written = Written::now();
             // A short piece is the last one, and is written at the end. So is all, if this is all that was announced.
             let is_gathered = piece.len() < PIECE_BYTES || size == Some(sent);
-            writer.write(piece).await.map_err(|cause| self.failed(cause))?;
+            while let Err(cause) = writer.write(std::mem::take(&mut piece)).await {
+                patience.more_room(cause).await?;
+            }
             if !is_gathered {
                 gathered = None;
             }
@@ -63,15 +70,16 @@ impl Volumes {
             Some(checksums) => checksums,
             None => body.check()?,
         };
-        let claim = self.finish(writer).await?;
+        let stored = loop {
+            match writer.finish().await {
+                Ok(stored) => break stored,
+                Err(cause) => patience.more_room(cause).await?,
+            }
+        };
+        let claim = Claim::new(self.clone(), stored);
         drop(gathered);
         let size = body.size();
         Ok(Stored { pieces: pieces(&claim), inline: None, size, checksums, written, claim: Some(claim) })
-    }
-
-    async fn finish(&self, writer: Writer) -> Result<Claim, Error> {
-        let stored = writer.finish().await.map_err(|cause| self.failed(cause))?;
-        Ok(Claim::new(self.clone(), stored))
     }
 
     /// What a failed put answers.
@@ -102,21 +110,50 @@ impl Volumes {
 
     /// Waits while the volume grows, or its segments are leased again, rather than have the put refused, or its bytes written into
     /// the last small gaps. In a full volume it waits for what was deleted before, which becomes free a little later.
-    async fn room_for(&self, bytes: u64) -> Coming<'_> {
+    async fn room_for(&self, bytes: u64, patience: &mut Patience<'_>) -> Coming<'_> {
         let coming = Coming::new(self, bytes);
         if !self.is_crowded() && !self.is_full() {
             return coming;
         }
-        let deadline = Instant::now() + self.0.room_wait;
-        let mut changes = self.0.changed.subscribe();
-        let last_round = self.rounds() + ROUNDS_OF_DELETES;
-        while self.is_crowded() || self.is_full() && self.rounds() < last_round {
-            self.want();
-            if !matches!(timeout_at(deadline, changes.changed()).await, Ok(Ok(()))) {
+        while self.is_crowded() || self.is_full() && patience.rounds_left > 0 {
+            if !patience.wait().await {
                 break;
             }
         }
         coming
+    }
+}
+
+/// How long a piece of a put waits for room, before it is written and when the volume turns out to be full in the middle.
+struct Patience<'a> {
+    volumes: &'a Volumes,
+    changes: watch::Receiver<u64>,
+    left: Duration,
+    rounds_left: u64,
+}
+
+impl<'a> Patience<'a> {
+    fn new(volumes: &'a Volumes) -> Self {
+        let changes = volumes.0.changed.subscribe();
+        Self { volumes, changes, left: volumes.0.room_wait, rounds_left: ROUNDS_OF_DELETES }
+    }
+
+    /// Waits until there may be more room; `false` if it has waited long enough.
+    async fn wait(&mut self) -> bool {
+        let (begun, round) = (Instant::now(), self.volumes.rounds());
+        self.volumes.want();
+        let has_changed = matches!(timeout(self.left, self.changes.changed()).await, Ok(Ok(())));
+        self.left = self.left.saturating_sub(begun.elapsed());
+        self.rounds_left = self.rounds_left.saturating_sub(self.volumes.rounds() - round);
+        has_changed
+    }
+
+    /// Returns when a put that failed for this cause may go on. A large object has a part of its blocks already when the volume turns
+    /// out to be full.
+    async fn more_room(&mut self, cause: mantle_volumes::Error) -> Result<(), Error> {
+        let may_wait = self.volumes.is_more_to_come() || self.rounds_left > 0;
+        let is_full = matches!(cause, mantle_volumes::Error::Full { .. });
+        if is_full && may_wait && self.wait().await { Ok(()) } else { Err(self.volumes.failed(cause)) }
     }
 }
 

@@ -126,17 +126,17 @@ impl Writer {
     /// Takes the next piece, and writes if enough is gathered.
     ///
     /// # Errors
-    /// `Full`, `ReadOnly`, `Io`; `Size` if more comes than was announced. After an error the put is over: drop it.
+    /// `Full`: the piece is taken, and once there is more room a call with an empty piece goes on. `ReadOnly`, `Io`; `Size` if more
+    /// comes than was announced: the put is over, drop it.
     pub async fn write(&mut self, piece: Bytes) -> Result<()> {
         self.received += piece.len() as u64;
         if let Some(announced) = self.new.size.filter(|size| *size < self.received) {
             return Err(Error::Size { announced });
         }
-        if piece.is_empty() {
-            return Ok(());
+        if !piece.is_empty() {
+            self.gathered_bytes += piece.len() as u64;
+            self.gathered.push_back(piece);
         }
-        self.gathered_bytes += piece.len() as u64;
-        self.gathered.push_back(piece);
         // What is announced to be small is written once, at the end.
         if self.gathered_bytes >= GATHERED_BYTES && self.new.size != Some(self.received) {
             self.write_gathered(false).await?;
@@ -147,8 +147,8 @@ impl Writer {
     /// Writes the rest. When this returns, all bytes are on the disk.
     ///
     /// # Errors
-    /// As of [`Writer::write`]; `Size` if fewer bytes came than were announced.
-    pub async fn finish(mut self) -> Result<Stored> {
+    /// As of [`Writer::write`], and after `Full` it may be called again; `Size` if fewer bytes came than were announced.
+    pub async fn finish(&mut self) -> Result<Stored> {
         if let Some(announced) = self.new.size.filter(|size| *size != self.received) {
             return Err(Error::Size { announced });
         }
