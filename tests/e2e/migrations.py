@@ -3,10 +3,11 @@
 import json
 import subprocess
 
+from stack.poll import wait_until
 from tests.support.volume_blocks import used_bytes
 
 from .inspection import command_line
-from .volume_gateway import TOKEN_OF_UID_0, VolumeGateway
+from .volume_gateway import BOUND_S, TOKEN_OF_UID_0, VolumeGateway
 
 # Locators that objects and uploads of a namespace name.
 NAMED = (
@@ -53,6 +54,14 @@ def locators(superuser, bucket: str) -> set[str]:
 
 def in_files(superuser, bucket: str) -> set[str]:
     return {locator for locator in locators(superuser, bucket) if locator.startswith("objects/")}
+
+
+def await_no_leak(superuser, gateway: VolumeGateway, bucket: str) -> None:
+    """Waits until the used blocks are those that the namespace names. What nothing names any more
+    may be removed meanwhile.
+    """
+    is_right = lambda: gateway.bytes_of("used") == used(superuser, bucket)
+    wait_until(is_right, "the used blocks to be those that rows name", BOUND_S)
 
 
 def used(superuser, bucket: str) -> int:

@@ -64,7 +64,7 @@ def test_shared_manifests_move_once(stack, s3, gateway, superuser, bucket):
     assert [after[name] for name in ("ETag", "LastModified")] == [head[name] for name in ("ETag", "LastModified")]
     complete(s3, open_one, parts)
     assert read(beside, bucket, "open") == bodies[0]
-    gateway.await_used(migrations.used(superuser, bucket))
+    migrations.await_no_leak(superuser, gateway, bucket)
     assert migrated(stack, gateway, bucket)["objects"] == 0, "a second run finds nothing to do"
 
 
@@ -78,7 +78,7 @@ def test_an_object_that_needs_several_locators_moves(stack, s3, gateway, superus
     assert locator_of(superuser, bucket, "k").startswith("manifest:")
     for key in ["k", "copy"]:
         assert read(gateway.s3(stack), bucket, key) == body, key
-    gateway.await_used(migrations.used(superuser, bucket))
+    migrations.await_no_leak(superuser, gateway, bucket)
 
 
 class Users:
@@ -168,7 +168,7 @@ def test_bytes_move_while_everything_goes_on(stack, s3, gateway, superuser, buck
     assert in_files(superuser, bucket) == set()
     users.check()
     users.read_kept(0)
-    gateway.await_used(migrations.used(superuser, bucket))
+    migrations.await_no_leak(superuser, gateway, bucket)
 
 
 @pytest.mark.parametrize("killed", ["gateway", "command"])
@@ -192,5 +192,5 @@ def test_a_migration_that_is_killed_goes_on_when_it_is_asked_for_again(stack, s3
         assert in_files(superuser, bucket) == set()
         for key, parts in bodies.items():
             assert read(gateway.s3(stack), bucket, key) == b"".join(parts), key
-        gateway.await_used(migrations.used(superuser, bucket))
+        migrations.await_no_leak(superuser, gateway, bucket)
         wait_until(lambda: files(stack) <= before, "the end of the old files", BOUND_S)

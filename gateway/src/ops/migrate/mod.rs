@@ -180,11 +180,11 @@ impl Gateway {
             },
             size => self.data.get(old, 0..size).await?,
         };
-        let Some(content) = content else {
-            tracing::error!(locator = old, "the bytes of an object are gone");
-            return Ok(Fate::Failed);
+        let stored = match content {
+            Some(content) => self.store_again(object, old, content).await?,
+            None => None,
         };
-        let Some(mut stored) = self.store_again(object, old, content).await? else { return Ok(Fate::Failed) };
+        let Some(mut stored) = stored else { return self.not_readable(ns, pid, object, old).await };
         let (mut manifest, mut lease) = (None, None);
         if stored.pieces.len() > 1 {
             // As in a put: the sweeper removes the manifest only after the lease has ended.
@@ -220,6 +220,16 @@ impl Gateway {
         Err(ErrorCode::StaleSegment.into())
     }
 
+    /// What became of an object whose bytes cannot be read: a change may have removed them since the object was listed.
+    async fn not_readable(&self, ns: NamespaceId, pid: PartitionId, object: &Entry, old: &str) -> Result<Fate> {
+        let found = self.store.stat(ns, &[(pid, &object.name)]).await?;
+        if found.into_iter().flatten().all(|now| now.locator.as_deref() != Some(old)) {
+            return Ok(Fate::Passed);
+        }
+        tracing::error!(locator = old, "the bytes of an object are gone, or cannot be read");
+        Ok(Fate::Failed)
+    }
+
     /// Gives up bytes that PostgreSQL refused to name, unless it may have named them.
     async fn not_named(&self, stored: Stored, error: Error) -> Result<Fate> {
         match error.code() {
@@ -229,20 +239,21 @@ impl Gateway {
         if error.code() == ErrorCode::SourceChanged { Ok(Fate::Passed) } else { Err(error) }
     }
 
-    /// The bytes where a put would store them; `None` if they are not what the etag says.
+    /// The bytes where a put would store them; `None` if they cannot be read, or are not what the etag says.
     async fn store_again(&self, object: &Entry, old: &str, content: Content) -> Result<Option<Stored>> {
         let generation = Some(self.ids.next_generation().await?);
         let mark = Mark { cluster: self.mark().await?, generation };
         let (body, inline_max) = (content.into_stream(), self.limits.inline_bytes_max);
         let expected = Expected { size: Some(object.size), ..Expected::default() };
         let put = self.data.put(mark, body, u64::MAX, expected, inline_max).await;
-        let stored = put.map_err(|error| match error {
-            UploadError::Store(error) => error,
-            error => {
-                tracing::error!(?error, locator = old, "the bytes of an object cannot be read");
-                ErrorCode::Internal.into()
+        let stored = match put {
+            Ok(stored) => stored,
+            Err(UploadError::Store(error)) => return Err(error),
+            Err(error) => {
+                tracing::warn!(?error, locator = old, "the bytes of an object cannot be read");
+                return Ok(None);
             }
-        })?;
+        };
         let is_right = stored.size == object.size && object.etag.as_ref() == Some(&stored.checksums.md5);
         if !is_right {
             tracing::error!(locator = old, etag = object.etag, "the bytes of an object do not match its etag");
