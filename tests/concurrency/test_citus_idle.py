@@ -43,6 +43,7 @@ GATEWAY = {
     "PING": (), "SHARD_MAP": (), "RESOLUTION_CONTEXT": ("1",), "FLUSHED": (), "PREPARED": (), "EMIT_GRANTS": (),
     "WORKER_PROBLEMS": (), "SERVER_PROBLEMS": (), "REFUSALS": (), "HOSTED_GROUPS": (), "ALL_UPLOADS": ("0", "100"),
     "UNUSED_LOCATORS": (f"'{{{LOCATOR}}}'::text[]",), "LIST_NAMESPACES": (), "CLUSTER_ID": (),
+    "NAMED_LOCATORS": ("1", "0", "''", "5000"),
 }  # fmt: skip
 # What is asked only for a request, at a start, after a refusal, or by what `asked_of_a_volume` says.
 GATEWAY_ELSEWHERE = frozenset({
