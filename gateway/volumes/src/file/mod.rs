@@ -26,6 +26,9 @@ pub trait VolumeFile: Send + Sync + 'static {
     /// Lets the next read of this range come from the disk. Nothing is lost by it, and it may do nothing.
     fn forget_cached(&self, _range: Range<u64>) {}
 
+    /// Begins to read this range from the disk, for calls that come soon. It is advice, and may do nothing.
+    fn will_read(&self, _range: Range<u64>) {}
+
     /// Writes these pieces one after the other. May wait for the disk. If it fails, any part may be written.
     ///
     /// # Errors

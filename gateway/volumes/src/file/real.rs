@@ -105,6 +105,10 @@ impl VolumeFile for RealFile {
         let _ = fadvise(&self.file, range.start, NonZeroU64::new(range.end - range.start), Advice::DontNeed);
     }
 
+    fn will_read(&self, range: Range<u64>) {
+        let _ = fadvise(&self.file, range.start, NonZeroU64::new(range.end - range.start), Advice::WillNeed);
+    }
+
     fn write_all_at(&self, mut pieces: &mut [IoSlice<'_>], mut at: u64) -> io::Result<()> {
         // Empty pieces at the front would look like a file that takes no more bytes.
         IoSlice::advance_slices(&mut pieces, 0);

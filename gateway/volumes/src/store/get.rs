@@ -21,6 +21,10 @@ const PIECE_UNITS: u32 = if cfg!(test) { 4 } else { 64 };
 /// If at most this many bytes lie between two needed ranges, they are read too, instead of reading twice.
 const GAP_BYTES_MAX: usize = if cfg!(test) { 16 } else { 4 << 10 };
 
+/// Bytes behind a piece that are read from the disk together with it, if the read wants them and the piece was in no cache. The
+/// kernel reads ahead only where it sees the beginning of a file, or reads one after the other.
+const AHEAD_BYTES: u64 = 2 << 20;
+
 /// Keeps an extent's blocks.
 struct Pin {
     mounted: Arc<Mounted>,
@@ -91,7 +95,8 @@ impl Store {
         Ok(was_cached)
     }
 
-    async fn read_at(&self, mounted: &Arc<Mounted>, at: u64, bytes: usize) -> Result<Vec<u8>> {
+    /// Reads a piece. `following`: so many bytes behind it are wanted next.
+    async fn read_at(&self, mounted: &Arc<Mounted>, at: u64, bytes: usize, following: u64) -> Result<Vec<u8>> {
         let mut buffer = vec![0; bytes];
         let file = mounted.volume.file();
         let done = file.read_cached_at(&mut buffer, at);
@@ -104,6 +109,9 @@ impl Store {
         }
         let file = file.clone();
         let read = spawn_blocking(move || {
+            if following > 0 {
+                file.will_read(at + done as u64..at + bytes as u64 + following.min(AHEAD_BYTES));
+            }
             file.read_exact_at(&mut buffer[done..], at + done as u64)?;
             Ok(buffer)
         });
@@ -124,8 +132,8 @@ impl Reader {
         let units = range.start / UNIT_BYTES as u32..units_for(range.end);
         let now = units.start..units.end.min(units.start + PIECE_UNITS);
         let read = match self.table.take() {
-            None => self.read_first(&mounted, &verifier, extent, units, now.clone()).await,
-            Some(table) => self.read_data(&mounted, &verifier, extent, table, now.clone()).await,
+            None => self.read_first(&mounted, &verifier, extent, &units, now.clone()).await,
+            Some(table) => self.read_data(&mounted, &verifier, extent, table, &units, now.clone()).await,
         };
         let (table, data) = match read {
             Err(Error::Corrupt { extent, what }) => {
@@ -152,27 +160,27 @@ impl Reader {
         mounted: &Arc<Mounted>,
         verifier: &Verifier,
         extent: Extent,
-        units: Range<u32>,
+        units: &Range<u32>,
         now: Range<u32>,
     ) -> Result<(Bytes, Bytes)> {
         let at = extent.offset(mounted.volume.geometry());
-        let table = table_range(&units);
+        let table = table_range(units);
         let data = data_range(extent, &now);
         if data.start - table.end + (table.start - HEADER_BYTES) <= GAP_BYTES_MAX {
-            let bytes = Bytes::from(self.store.read_at(mounted, at, data.end).await?);
+            let bytes = Bytes::from(self.store.read_at(mounted, at, data.end, following(extent, units, &now)).await?);
             verifier.header(&bytes)?;
             let (table, data) = (bytes.slice(table), bytes.slice(data));
             return check(verifier, now, table, data);
         }
         let (header, table) = if table.start - HEADER_BYTES <= GAP_BYTES_MAX {
-            let bytes = Bytes::from(self.store.read_at(mounted, at, table.end).await?);
+            let bytes = Bytes::from(self.store.read_at(mounted, at, table.end, 0).await?);
             (bytes.slice(..HEADER_BYTES), bytes.slice(table))
         } else {
-            let header = self.store.read_at(mounted, at, HEADER_BYTES).await?;
-            (header.into(), self.store.read_at(mounted, at + table.start as u64, table.len()).await?.into())
+            let header = self.store.read_at(mounted, at, HEADER_BYTES, 0).await?;
+            (header.into(), self.store.read_at(mounted, at + table.start as u64, table.len(), 0).await?.into())
         };
         verifier.header(&header)?;
-        self.read_data(mounted, verifier, extent, table, now).await
+        self.read_data(mounted, verifier, extent, table, units, now).await
     }
 
     /// A piece whose checksums, and those of what follows, are known.
@@ -182,11 +190,12 @@ impl Reader {
         verifier: &Verifier,
         extent: Extent,
         table: Bytes,
+        units: &Range<u32>,
         now: Range<u32>,
     ) -> Result<(Bytes, Bytes)> {
         let range = data_range(extent, &now);
         let at = extent.offset(mounted.volume.geometry()) + range.start as u64;
-        let data = self.store.read_at(mounted, at, range.len()).await?;
+        let data = self.store.read_at(mounted, at, range.len(), following(extent, units, &now)).await?;
         check(verifier, now, table, data.into())
     }
 
@@ -194,7 +203,7 @@ impl Reader {
     async fn why(&self, mounted: &Arc<Mounted>, verifier: &Verifier, found: Error) -> Error {
         let Some((pin, _)) = self.rest.front() else { return found };
         let at = pin.written.0.offset(mounted.volume.geometry());
-        match self.store.read_at(mounted, at, HEADER_BYTES).await.and_then(|bytes| verifier.header(&bytes)) {
+        match self.store.read_at(mounted, at, HEADER_BYTES, 0).await.and_then(|bytes| verifier.header(&bytes)) {
             Err(foreign @ Error::Foreign { .. }) => foreign,
             _ => found,
         }
@@ -205,6 +214,11 @@ fn check(verifier: &Verifier, now: Range<u32>, mut table: Bytes, data: Bytes) ->
     let sums = table.split_to(SUM_BYTES * now.len());
     verifier.units(now.start, &sums, &data)?;
     Ok((table, data))
+}
+
+/// How many bytes lie between a piece and the end of the units that are wanted.
+fn following(extent: Extent, units: &Range<u32>, now: &Range<u32>) -> u64 {
+    (data_range(extent, units).end - data_range(extent, now).end) as u64
 }
 
 /// Where the checksums of these units are, from the extent's beginning on.
