@@ -17,6 +17,11 @@ const RELATIONS: &str = "SELECT coalesce(t.relname, c.relname)::text, CASE WHEN 
      LEFT JOIN pg_index i ON i.indexrelid = c.oid LEFT JOIN pg_class t ON t.oid = i.indrelid \
      WHERE n.nspname = 'mantle' AND c.relkind IN ('r', 'i') ORDER BY 3 DESC";
 
+// A locator says each extent as block and length.
+const EXTENTS: &str = "SELECT avg(regexp_count(m.locator, '\\+') + (SELECT coalesce(sum(regexp_count(e.locator, '\\+')), 0) \
+     FROM mantle.extents e WHERE e.upload = mantle.manifest_id(m.locator)))::float8 \
+     FROM mantle.meta m JOIN mantle.namespaces n ON m.ns = n.ns WHERE n.name = $1 AND m.locator IS NOT NULL";
+
 /// The only volume of a stack.
 #[derive(Clone, Copy, Debug)]
 pub struct VolumeRow {
@@ -42,6 +47,12 @@ pub struct Relation {
 }
 
 impl Session {
+    /// How many extents an object of a namespace has, on average.
+    pub async fn extents_of_objects(&self, namespace: &str) -> Result<f64> {
+        let found: Option<f64> = self.value(EXTENTS, &[(&namespace, Type::TEXT)]).await?;
+        found.context("the namespace has no object with bytes")
+    }
+
     /// The volume, if there is one and no other.
     pub async fn only_volume(&self) -> Result<VolumeRow> {
         let rows = self.client.query_typed(VOLUMES, &[]).await?;

@@ -3,6 +3,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    convert::Infallible,
     time::{Duration, Instant},
 };
 
@@ -18,6 +19,7 @@ use crate::{
     probes::Probes,
     report::{Report, count, short},
     signed_s3::{Credentials, SignedS3},
+    sql::Session,
     wire::Connection,
 };
 
@@ -32,6 +34,11 @@ const TURNS: u32 = 3;
 /// A turn that takes longer than so many periods of other measurements is cut short.
 const TURN_PERIODS: u32 = 24;
 const RATE_RATIO_MIN: f64 = 0.9;
+const EXTENTS_MAX: f64 = 1.3;
+/// Bound on the bytes of objects to those of the used blocks, at any time.
+const LIVE_MIN: f64 = 0.85;
+/// The pause between two looks at them. A gateway reports the used blocks four times a second.
+const WATCH_PAUSE: Duration = Duration::from_millis(250);
 /// The pause of a put that was refused.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 const REFUSED_MAX: u32 = 1_000;
@@ -51,6 +58,10 @@ struct Churned {
     live: RefCell<Vec<(String, usize)>>,
     /// Bytes of blocks that they take.
     occupied: Cell<f64>,
+    /// Their own bytes.
+    live_bytes: Cell<f64>,
+    /// The least share of these in the used blocks, as far as it was looked at.
+    least_live: Cell<f64>,
     /// Number of the next object.
     next: Cell<u64>,
     /// Puts that were refused.
@@ -110,6 +121,8 @@ impl Churned {
             room: capacity * live,
             live: RefCell::default(),
             occupied: Cell::new(0.0),
+            live_bytes: Cell::new(0.0),
+            least_live: Cell::new(f64::INFINITY),
             next: Cell::new(0),
             refused: Cell::new(0),
             random: RefCell::new(StdRng::seed_from_u64(1)),
@@ -128,6 +141,7 @@ impl Churned {
         let key = format!("{}/k{}", self.bucket, self.next.replace(self.next.get() + 1));
         self.put(connection, &key, content.slice(..bytes)).await?;
         self.live.borrow_mut().push((key, bytes));
+        self.live_bytes.set(self.live_bytes.get() + bytes as f64);
         Ok(bytes)
     }
 
@@ -144,7 +158,9 @@ impl Churned {
     fn take_any(&self) -> Option<(String, usize)> {
         let mut live = self.live.borrow_mut();
         let count = live.len();
-        (count > 0).then(|| live.swap_remove(self.random.borrow_mut().random_range(0..count)))
+        let chosen = (count > 0).then(|| live.swap_remove(self.random.borrow_mut().random_range(0..count)))?;
+        self.live_bytes.set(self.live_bytes.get() - chosen.1 as f64);
+        Some(chosen)
     }
 
     async fn remove(&self, connection: &Connection, (key, bytes): (String, usize)) -> Result<()> {
@@ -185,10 +201,22 @@ impl Churned {
                 Ok::<_, anyhow::Error>(())
             }
         });
-        futures::future::try_join_all(loops).await?;
+        tokio::select! {
+            ended = futures::future::try_join_all(loops) => drop(ended?),
+            never = self.watch() => match never {},
+        }
         let elapsed = started.elapsed();
         let used = self.probes.volume_bytes("used").await / self.capacity;
         Ok(Done { puts: puts.get(), put: put.get(), elapsed, used })
+    }
+
+    /// Compares again and again what objects have with what is used for them.
+    async fn watch(&self) -> Infallible {
+        loop {
+            tokio::time::sleep(WATCH_PAUSE).await;
+            let live = self.live_bytes.get() / self.probes.volume_bytes("used").await;
+            self.least_live.set(self.least_live.get().min(live));
+        }
     }
 
     fn row(&self, done: Done) -> [String; 7] {
@@ -220,7 +248,7 @@ pub(super) async fn run(bench: &Bench, report: &mut Report, bounds: &mut Bounds)
          the one that is nearly full, objects take {} % of the blocks: each put deletes others first. In the other one each object is \
          deleted after its put. The full one is filled before the first turn. All turns together put {TIMES} times the volume into each. \
          Used: share of the volume's blocks at the end of the last turn, with those of deleted objects that are not reusable yet. \
-         Refused: puts that were answered 507. `make bench ONLY=volumes` counts extents an object and bytes written for a byte put.",
+         Refused: puts that were answered 507. `make bench ONLY=volumes` counts bytes written for a byte put.",
         SIZES.0 / KIB,
         SIZES.1 / KIB,
         volumes[1].capacity / f64::from(1 << 20),
@@ -249,6 +277,9 @@ pub(super) async fn run(bench: &Bench, report: &mut Report, bounds: &mut Bounds)
     bounds.least(format!("{what}: bytes put, × the volume"), TIMES, full.put / volumes[1].capacity);
     bounds.least(format!("{what}: used blocks"), USED_MIN, full.used);
     bounds.least(format!("{what}: puts and deletes, × a nearly empty one"), RATE_RATIO_MIN, full.rate() / empty.rate());
+    let admin = Session::connect(&bench.options.stack.admin).await?;
+    bounds.most(format!("{what}: extents an object"), EXTENTS_MAX, admin.extents_of_objects(&volumes[1].bucket).await?);
+    bounds.least(format!("{what}: bytes of objects to used blocks, at least"), LIVE_MIN, volumes[1].least_live.get());
     bounds.most(format!("{what}: puts refused"), 0.0, volumes[1].refused.get().into());
     Ok(())
 }
