@@ -164,7 +164,7 @@ def test_a_directory_that_is_filled_where_it_went_is_not_removed(citus_cluster, 
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("verb", ["mkdir", "rmdir", "set_attributes"])
+@pytest.mark.parametrize("verb", ["put_object", "delete_object", "mkdir", "rmdir", "set_attributes"])
 def test_no_move_is_the_victim_of_a_deadlock(citus_cluster, verb):
     """A batch waits for a latch on one node, whose holder then writes on another, into a shard that moves. If the batch
     had written there before, the move would wait for it, the holder behind the move, and the batch for the holder.
@@ -183,9 +183,15 @@ def test_no_move_is_the_victim_of_a_deadlock(citus_cluster, verb):
         first, second = spread.by_worker[here][0], spread.by_worker[1 - here][-1]
         below, object_id = spread.new_id(), spread.new_id()
         assert spread.call(spread.coordinator, Op("mkdir", first, "b/", below, explicit=True)).code is None
-        put = Op("put_object", second, "x", object_id, size=1, mode=420, etag="e")
-        assert spread.call(spread.coordinator, put).code is None
+        for pid, name, id in [(second, "x", object_id), (first, "w", spread.new_id())]:
+            put = Op("put_object", pid, name, id, size=1, mode=420, etag="e")
+            assert spread.call(spread.coordinator, put).code is None
         batch = {
+            "put_object": [
+                Op("put_object", first, "w", spread.new_id(), size=2, mode=420, etag="f"),
+                Op("put_object", second, "x", spread.new_id(), size=2, mode=420, etag="f"),
+            ],
+            "delete_object": [Op("delete_object", first, "w"), Op("delete_object", second, "x")],
             "mkdir": [
                 Op("mkdir", first, "c/", spread.new_id(), explicit=True),
                 Op("mkdir", second, "x/", spread.new_id(), explicit=True),
