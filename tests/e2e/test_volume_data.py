@@ -149,7 +149,7 @@ def test_bytes_are_moved_into_the_volume(stack, s3, gateway, superuser, bucket):
     assert (code, json.loads(text)["objects"]) == (0, 0), "a second run finds nothing to do"
 
 
-@pytest.mark.allows("gateway", "the bytes of an object do not match its etag")
+@pytest.mark.allows("gateway", "the bytes of an object (do not match its etag|are gone, or cannot be read)")
 def test_bytes_that_do_not_match_their_etag_stay(stack, s3, gateway, bucket):
     body = os.urandom(10 * KIB)
     before = files(stack)
