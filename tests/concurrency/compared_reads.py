@@ -23,6 +23,7 @@ COLUMNS = (
 INSERT = "INSERT INTO mantle.meta ({}) VALUES ({}) ON CONFLICT DO NOTHING".format(
     ", ".join(COLUMNS), ", ".join(f"%({name})s" for name in COLUMNS)
 )
+IS_THERE = "SELECT FROM mantle.meta WHERE pid = %(pid)s AND name = %(name)s AND ts = %(ts)s"
 UPDATE = "UPDATE mantle.meta SET mode = %s, user_metadata = NULL WHERE pid = %s AND name = %s"
 DELETE = "DELETE FROM mantle.meta WHERE pid = %s AND name = %s"
 STAT = "SELECT * FROM mantle.{}(%s::{}, %s::bigint[], %s::text[]) ORDER BY ord"
@@ -73,7 +74,9 @@ class Questions:
             row = self.row()
             kind = self.random.randrange(4)
             if kind < 2:
-                connection.execute(INSERT, row)
+                # An older snapshot still shows a row that others have deleted, and then would show both.
+                if connection.execute(IS_THERE, row).fetchone() is None:
+                    connection.execute(INSERT, row)
             elif kind == 2:
                 connection.execute(UPDATE, (row["mode"], row["pid"], row["name"]))
             else:
