@@ -8,6 +8,7 @@ import shlex
 import sys
 from urllib.parse import quote
 
+from stack import servers
 from stack.environment import client_variables, write_file, write_passwords
 from stack.layout import DATABASE, REPOSITORY
 from stack.load import shown
@@ -29,7 +30,7 @@ SYSTEMCTL = """#!/bin/sh
 # All else is this machine's.
 if [ "$1" = --host ]; then
     shift
-    PYTHONDONTWRITEBYTECODE=1 PYTHONPATH={launchers} exec {python} -m cluster.units {folder} "$@"
+    MANTLE_PG={server} PYTHONDONTWRITEBYTECODE=1 PYTHONPATH={launchers} exec {python} -m cluster.units {folder} "$@"
 fi
 exec /usr/bin/systemctl "$@"
 """
@@ -76,6 +77,7 @@ def write(cluster: Cluster) -> None:
     values = {"password": layout.secrets / "restapi", "patronictl": layout.patroni / "bin" / "patronictl"}
     quoted = {name: shlex.quote(str(path)) for name, path in {**values, "config": config}.items()}
     launcher = {"launchers": REPOSITORY / "patroni", "python": sys.executable, "folder": cluster.given_folder}
+    launcher |= {"server": servers.chosen()}
     quoted |= {name: shlex.quote(str(path)) for name, path in launcher.items()}
     for name, script in {"patronictl": PATRONICTL, "systemctl": SYSTEMCTL}.items():
         own = layout.binaries / name
