@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::Session;
 
 const PUT: &str = "SELECT count(*) FILTER (WHERE code IS NOT NULL) FROM mantle.put_object($1, $2, $3, $4, $5, $6, $7, $8, $9, \
-     $10, $11, $12, $13, $14, $15, $16, p_caller => array_fill('0'::text, ARRAY[cardinality($4)]), p_inline => $17)";
+     $10, $11, $12, $13, $14, $15, $16, p_caller => array_fill('0'::text, ARRAY[cardinality($4::text[])]), p_inline => $17)";
 const ON_DISK: &str = "SELECT mantle.inline_usage()";
 
 /// New objects of one directory, as one batch.

@@ -32,7 +32,7 @@ pub use self::{
 };
 
 const PUT_OBJECT: &str = "SELECT count(*) FILTER (WHERE code IS NOT NULL) FROM mantle.put_object($1, $2, $3, $4, $5, $6, \
-     $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, p_caller => array_fill('0'::text, ARRAY[cardinality($4)]))";
+     $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, p_caller => array_fill('0'::text, ARRAY[cardinality($4::text[])]))";
 const TEXTBOOK_PUT_OBJECT: &str = "SELECT count(*) FILTER (WHERE code IS NOT NULL) FROM bench_textbook.put_object($1, $2, \
      $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
 const COPY_DIRECTORIES: &str = "COPY (SELECT pid::bigint, id::bigint, version::bigint, owner::integer, grp::integer, \
