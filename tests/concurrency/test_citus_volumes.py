@@ -259,7 +259,8 @@ def test_a_manifest_on_another_node_is_freed(target, spread, volume):
     assert volume.scan(segment, epoch) == set(made), "a manifest that is left still names its bytes"
 
 
-def test_bytes_that_nodes_shared_are_freed_once(target, spread, volume):
+@pytest.mark.parametrize("dies", [False, True], ids=["", "gateway dies in between"])
+def test_bytes_that_nodes_shared_are_freed_once(target, spread, volume, dies):
     segment, epoch = volume.new_segment()
     locator = volume.locator(segment, epoch)
     pids = [spread.by_worker[worker][0] for worker in WORKERS]
@@ -275,11 +276,17 @@ def test_bytes_that_nodes_shared_are_freed_once(target, spread, volume):
     assert volume.scan(segment, epoch) == {locator}
     for at in nodes:
         assert [volume.take(at) for _ in range(2)] == [[], []], "nobody has said that no row names them"
-    values = (volume.number, volume.mount_epoch, [locator])
     change = lambda what, at: session.execute(
-        f"SELECT mantle.{what}_delegated(%s, %s, %s, %s)", (at, *values)
+        f"SELECT mantle.{what}_delegated(%s, %s, %s, %s)", (at, volume.number, volume.mount_epoch, [locator])
     ).fetchone()
     assert change("forget_freed", nodes[0]) == (1,)
+    if dies:
+        volume.mount()
+        volume.horizons.clear()
+        epoch = volume.take_over(segment)
+        volume.admit(segment, epoch)
+        assert volume.scan(segment, epoch) == {locator}, "the next gateway keeps the blocks"
+        assert [shared(at) for at in nodes] == [[], [locator]]
     assert change("settle_shared", nodes[1]) == (1,)
     assert [volume.take(at) for at in nodes] == [[], []]
     assert [volume.take(at) for at in nodes] == [[], [locator]]
