@@ -315,7 +315,11 @@ async fn a_put_that_has_begun_waits_while_the_segments_are_leased_anew() {
         volumes.store().lease(SEGMENT, 8, []).unwrap();
         volumes.has_changed();
     };
-    let (stored, ()) = tokio::join!(volumes.put(Generation { timeline: 1, id: 1 }, &mut body), lease);
+    let mut put = std::pin::pin!(volumes.put(Generation { timeline: 1, id: 1 }, &mut body));
+    let stored = tokio::select! {
+        refused = &mut put => refused,
+        () = lease => put.await,
+    };
     assert_eq!(stored.unwrap().pieces.iter().map(|piece| piece.length).sum::<u64>(), size);
 }
 
