@@ -76,8 +76,10 @@ def write(cluster: Cluster) -> None:
     config = cluster.groups[COORDINATOR][0].config
     values = {"password": layout.secrets / "restapi", "patronictl": layout.patroni / "bin" / "patronictl"}
     quoted = {name: shlex.quote(str(path)) for name, path in {**values, "config": config}.items()}
-    launcher = {"launchers": REPOSITORY / "patroni", "python": sys.executable, "folder": cluster.given_folder}
-    launcher |= {"server": servers.chosen()}
+    launcher = {
+        "launchers": REPOSITORY / "patroni", "python": sys.executable, "folder": cluster.given_folder,
+        "server": servers.chosen(),
+    }  # fmt: skip
     quoted |= {name: shlex.quote(str(path)) for name, path in launcher.items()}
     for name, script in {"patronictl": PATRONICTL, "systemctl": SYSTEMCTL}.items():
         own = layout.binaries / name

@@ -57,9 +57,7 @@ def in_files(superuser, bucket: str) -> set[str]:
 
 
 def await_no_leak(superuser, gateway: VolumeGateway, bucket: str) -> None:
-    """Waits until the used blocks are those that the namespace names. What nothing names any more
-    may be removed meanwhile.
-    """
+    """Waits until the used blocks are those that the namespace names. A sweep may remove some meanwhile."""
     is_right = lambda: gateway.bytes_of("used") == used(superuser, bucket)
     wait_until(is_right, "the used blocks to be those that rows name", BOUND_S)
 

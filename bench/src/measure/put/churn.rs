@@ -58,9 +58,7 @@ struct Churned {
     live: RefCell<Vec<(String, usize)>>,
     /// Bytes of blocks that they take.
     occupied: Cell<f64>,
-    /// Their own bytes.
-    live_bytes: Cell<f64>,
-    /// The least share of these in the used blocks, as far as it was looked at.
+    /// The least share of the objects' own bytes in the used blocks; no number before the first look.
     least_live: Cell<f64>,
     /// Number of the next object.
     next: Cell<u64>,
@@ -121,8 +119,7 @@ impl Churned {
             room: capacity * live,
             live: RefCell::default(),
             occupied: Cell::new(0.0),
-            live_bytes: Cell::new(0.0),
-            least_live: Cell::new(f64::INFINITY),
+            least_live: Cell::new(f64::NAN),
             next: Cell::new(0),
             refused: Cell::new(0),
             random: RefCell::new(StdRng::seed_from_u64(1)),
@@ -141,7 +138,6 @@ impl Churned {
         let key = format!("{}/k{}", self.bucket, self.next.replace(self.next.get() + 1));
         self.put(connection, &key, content.slice(..bytes)).await?;
         self.live.borrow_mut().push((key, bytes));
-        self.live_bytes.set(self.live_bytes.get() + bytes as f64);
         Ok(bytes)
     }
 
@@ -158,9 +154,7 @@ impl Churned {
     fn take_any(&self) -> Option<(String, usize)> {
         let mut live = self.live.borrow_mut();
         let count = live.len();
-        let chosen = (count > 0).then(|| live.swap_remove(self.random.borrow_mut().random_range(0..count)))?;
-        self.live_bytes.set(self.live_bytes.get() - chosen.1 as f64);
-        Some(chosen)
+        (count > 0).then(|| live.swap_remove(self.random.borrow_mut().random_range(0..count)))
     }
 
     async fn remove(&self, connection: &Connection, (key, bytes): (String, usize)) -> Result<()> {
@@ -210,12 +204,13 @@ impl Churned {
         Ok(Done { puts: puts.get(), put: put.get(), elapsed, used })
     }
 
-    /// Compares again and again what objects have with what is used for them.
+    /// Compares the bytes of objects with the used blocks, again and again, until the turn ends.
     async fn watch(&self) -> Infallible {
         loop {
             tokio::time::sleep(WATCH_PAUSE).await;
-            let live = self.live_bytes.get() / self.probes.volume_bytes("used").await;
-            self.least_live.set(self.least_live.get().min(live));
+            let live: usize = self.live.borrow().iter().map(|(_, bytes)| bytes).sum();
+            let share = live as f64 / self.probes.volume_bytes("used").await;
+            self.least_live.set(self.least_live.get().min(share));
         }
     }
 

@@ -112,9 +112,6 @@ impl Volumes {
     /// the last small gaps. In a full volume it waits for what was deleted before, which becomes free a little later.
     async fn room_for(&self, bytes: u64, patience: &mut Patience<'_>) -> Coming<'_> {
         let coming = Coming::new(self, bytes);
-        if !self.is_crowded() && !self.is_full() {
-            return coming;
-        }
         while self.is_crowded() || self.is_full() && patience.rounds_left > 0 {
             if !patience.wait().await {
                 break;
@@ -127,22 +124,27 @@ impl Volumes {
 /// How long a piece of a put waits for room, before it is written and when the volume turns out to be full in the middle.
 struct Patience<'a> {
     volumes: &'a Volumes,
-    changes: watch::Receiver<u64>,
+    /// Only of a put that waits: while there is one, each other put reports that it has ended.
+    changes: Option<watch::Receiver<u64>>,
     left: Duration,
     rounds_left: u64,
 }
 
 impl<'a> Patience<'a> {
     fn new(volumes: &'a Volumes) -> Self {
-        let changes = volumes.0.changed.subscribe();
-        Self { volumes, changes, left: volumes.0.room_wait, rounds_left: ROUNDS_OF_DELETES }
+        Self { volumes, changes: None, left: volumes.0.room_wait, rounds_left: ROUNDS_OF_DELETES }
     }
 
-    /// Waits until there may be more room; `false` if it has waited long enough.
+    /// Waits until there may be more room; `false` if it has waited long enough. The first call returns at once: what has changed
+    /// before it is not reported, so the caller looks again.
     async fn wait(&mut self) -> bool {
+        let Some(changes) = &mut self.changes else {
+            self.changes = Some(self.volumes.0.changed.subscribe());
+            return true;
+        };
         let (begun, round) = (Instant::now(), self.volumes.rounds());
         self.volumes.want();
-        let has_changed = matches!(timeout(self.left, self.changes.changed()).await, Ok(Ok(())));
+        let has_changed = matches!(timeout(self.left, changes.changed()).await, Ok(Ok(())));
         self.left = self.left.saturating_sub(begun.elapsed());
         self.rounds_left = self.rounds_left.saturating_sub(self.volumes.rounds() - round);
         has_changed

@@ -1,6 +1,8 @@
 //! The store over real files, with its threads.
 
 use std::{
+    io::{self, IoSlice},
+    ops::Range,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -9,12 +11,14 @@ use std::{
 
 use bytes::Bytes;
 use futures::future::{join_all, try_join_all};
+use parking_lot::Mutex;
 use uuid::Uuid;
 
 use super::oracle::content;
 use crate::{
     Error, Expected, Extent, Generation, Geometry, Lease, Locator, NewBytes, NewVolume, Options, Piece, RealFile, Run,
-    Scrub, ScrubCursor, SegmentId, Space, Store, Stored, UNIT_BYTES, Volume, VolumeId, allocator::Allocator,
+    Scrub, ScrubCursor, SegmentId, Space, Store, Stored, UNIT_BYTES, Volume, VolumeFile, VolumeId,
+    allocator::Allocator, extent::head_bytes,
 };
 
 const CLUSTER: Uuid = Uuid::from_u128(1);
@@ -147,6 +151,60 @@ async fn an_object_goes_over_volumes_and_a_full_store_refuses() {
     let beyond = SegmentId { volume: VolumeId(1), number: 5 };
     assert!(matches!(store.lease(beyond, 7, []), Err(Error::Invalid(_))));
     let _ = put(store, 7, 4_900_000, 300_000, Some(4_900_000)).await.unwrap();
+}
+
+/// A file of which nothing is in the kernel's cache. It notes what it is asked to read ahead.
+struct Cold {
+    file: RealFile,
+    ahead: Mutex<Vec<Range<u64>>>,
+}
+
+impl VolumeFile for Cold {
+    fn read_exact_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
+        self.file.read_exact_at(buffer, at)
+    }
+
+    fn read_cached_at(&self, _buffer: &mut [u8], _at: u64) -> usize {
+        0
+    }
+
+    fn will_read(&self, range: Range<u64>) {
+        self.ahead.lock().push(range);
+    }
+
+    fn write_all_at(&self, pieces: &mut [IoSlice<'_>], at: u64) -> io::Result<()> {
+        self.file.write_all_at(pieces, at)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.file.flush()
+    }
+
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        self.file.reserve(bytes)
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        self.file.bytes()
+    }
+}
+
+/// And nothing that the read does not want.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rest_of_a_cold_range_is_read_ahead() {
+    let fixture = Fixture::new(1, 4096, 1 << 20, Options::default());
+    let store = &fixture.store;
+    let stored = put(store, 1, 100_000, 100_000, Some(100_000)).await.unwrap();
+    store.remove(VolumeId(1)).await.unwrap();
+    let cold = Arc::new(Cold { file: RealFile::open(&fixture.path(VolumeId(1))).unwrap(), ahead: Mutex::default() });
+    let expected = Expected { cluster: CLUSTER, volume: VolumeId(1), mount_epoch: 0 };
+    store.add(Volume::mount(cold.clone(), expected).unwrap()).unwrap();
+    let read = get(store, &stored, 20_000..60_000).await.unwrap();
+    assert!(read == content(0, generation(1), 100_000)[20_000..60_000]);
+    // Units 4 to 14, in three pieces. Behind the last one nothing is wanted.
+    let [extent] = extents(&stored)[..] else { panic!("{stored:?}") };
+    let of = |unit: u64| extent.offset(fixture.geometry) + head_bytes(extent.length) as u64 + unit * UNIT_BYTES as u64;
+    assert_eq!(*cold.ahead.lock(), [of(4)..of(15), of(8)..of(15)]);
 }
 
 /// A segment is leased again in the middle of a put. The put still names the epoch before, so the transaction refuses it.
