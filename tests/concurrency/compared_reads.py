@@ -74,7 +74,7 @@ class Questions:
             row = self.row()
             kind = self.random.randrange(4)
             if kind < 2:
-                # REPEATABLE READ may still show a row that others have deleted. It would show a new one of that key beside it.
+                # REPEATABLE READ may still show a row that others have deleted, and a new one beside it.
                 if connection.execute(IS_THERE, row).fetchone() is None:
                     connection.execute(INSERT, row)
             elif kind == 2:
