@@ -1,6 +1,6 @@
 //! The HTTP clients of the bench.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Duration};
 
 use anyhow::{Context, Result};
 use reqwest::{Certificate, Client, ClientBuilder};
@@ -16,9 +16,13 @@ pub fn client_trusting(authority: &Path) -> Result<Client> {
     Ok(builder().http1_only().tls_certs_only([Certificate::from_pem(&pem)?]).build()?)
 }
 
+/// How long a client keeps a connection that it does not use: less than any service, which would otherwise close it while
+/// a request is on its way (Mantle after 30 s).
+const IDLE: Duration = Duration::from_secs(15);
+
 /// Each client asks for a provider of cryptography, also one that never speaks TLS, and none is built into reqwest here.
 fn builder() -> ClientBuilder {
     // An error says that an earlier client has named it.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    Client::builder()
+    Client::builder().pool_idle_timeout(IDLE)
 }

@@ -80,6 +80,7 @@ async fn written(bench: &Bench, report: &mut Report, services: [&Service; 2]) ->
                 let path = key(client, round);
                 async move { service.s3.delete(&path).await }
             };
+            admin.vacuum_written().await?;
             let before = admin.inline_on_disk().await?;
             let puts = counted(&admin, put).await?;
             let on_disk = (admin.inline_on_disk().await? - before) / COUNTED as i64;
@@ -90,8 +91,8 @@ async fn written(bench: &Bench, report: &mut Report, services: [&Service; 2]) ->
         }
     }
     report.paragraph(&format!(
-        "Bytes of WAL an object: {COUNTED} objects by {COUNTED_CONNECTIONS} connections, after a checkpoint, so pages that are \
-         written whole are included. On disk: in `mantle.inline` with its index, before overwrites. The volume's own bytes are not \
+        "Bytes of WAL an object: {COUNTED} objects by {COUNTED_CONNECTIONS} connections, after a vacuum and a checkpoint, so pages \
+         that are written whole are included. On disk: in `mantle.inline` with its index, before overwrites. The volume's own bytes are not \
          in the WAL.",
     ));
     report.table("size | bytes in | put: WAL | overwrite: WAL | delete: WAL | on disk in PostgreSQL", &table);

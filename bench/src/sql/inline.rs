@@ -49,6 +49,14 @@ impl Session {
         Ok(())
     }
 
+    /// Vacuums the tables that puts write to. So no autovacuum writes to the WAL at an unknown time, and new bytes do not
+    /// fill the space of removed ones.
+    pub async fn vacuum_written(&self) -> Result<()> {
+        self.wait_for_vacuum().await?;
+        self.client.batch_execute("VACUUM (ANALYZE) mantle.meta, mantle.requests, mantle.freed").await?;
+        Ok(self.client.batch_execute("VACUUM (FULL, ANALYZE) mantle.inline").await?)
+    }
+
     /// Bytes on disk of the objects that are inside PostgreSQL.
     pub async fn inline_on_disk(&self) -> Result<i64> {
         self.value(ON_DISK, &[]).await
