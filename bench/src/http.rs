@@ -5,6 +5,10 @@ use std::{fs, path::Path, time::Duration};
 use anyhow::{Context, Result};
 use reqwest::{Certificate, Client, ClientBuilder};
 
+/// How long a client keeps a connection that it does not use. Mantle closes it after 30 s, and a request that is sent in that
+/// moment fails.
+const IDLE: Duration = Duration::from_secs(15);
+
 /// A client that keeps its connections. It reads no certificates: many clients are made, and their services are plain.
 pub fn client() -> Client {
     builder().tls_certs_only([]).build().expect("a client without files of its own can be made")
@@ -15,10 +19,6 @@ pub fn client_trusting(authority: &Path) -> Result<Client> {
     let pem = fs::read(authority).with_context(|| format!("cannot read {}", authority.display()))?;
     Ok(builder().http1_only().tls_certs_only([Certificate::from_pem(&pem)?]).build()?)
 }
-
-/// How long a client keeps a connection that it does not use: less than any service, which would otherwise close it while
-/// a request is on its way (Mantle after 30 s).
-const IDLE: Duration = Duration::from_secs(15);
 
 /// Each client asks for a provider of cryptography, also one that never speaks TLS, and none is built into reqwest here.
 fn builder() -> ClientBuilder {

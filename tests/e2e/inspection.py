@@ -97,3 +97,13 @@ def ids(superuser, ns: str) -> list[int]:
         (ns,),
     )
     return [id for (id,) in rows.fetchall()]
+
+
+def blocked_by(sql, process: int) -> int | None:
+    """A client's session that waits for a lock of this one."""
+    found = sql.execute(
+        "SELECT a.pid FROM pg_stat_activity a"
+        " WHERE a.backend_type = 'client backend' AND %s = ANY (pg_blocking_pids(a.pid)) ORDER BY a.pid LIMIT 1",
+        (process,),
+    ).fetchone()
+    return found[0] if found else None

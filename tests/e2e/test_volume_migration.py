@@ -15,12 +15,13 @@ from . import migrations
 from .another_gateway import running
 from .background import Repeated
 from .clients import connect_as, read
+from .inspection import blocked_by
 from .migrations import in_files, migrated
 from .uploads import PART, begin, complete, etag_of, files, pieces, put
 from .volume_gateway import BOUND_S, KIB, MIB, VolumeGateway, locator_of, make
 
 QUICK = {"orphan_grace_ms": 20_000, "sweep_interval_ms": 500, "read_grace_ms": 1000}
-MOVED_AT_A_TIME = 4  # gateway/src/ops/migrate/mod.rs
+HELD = 16  # more than are moved at a time (gateway/src/ops/migrate/mod.rs)
 
 
 @pytest.fixture
@@ -175,7 +176,7 @@ def test_bytes_move_while_everything_goes_on(stack, s3, gateway, superuser, buck
 
 def test_an_object_that_is_overwritten_after_it_was_listed_is_passed(stack, s3, gateway, superuser, bucket):
     """Its old bytes are gone when its turn comes. It waits for its turn, because the moves of those before it wait."""
-    keys = [f"k{number}" for number in range(MOVED_AT_A_TIME + 1)]
+    keys = [f"k{number}" for number in range(10, 10 + HELD + 1)]
     for key in keys:
         s3.put_object(Bucket=bucket, Key=key, Body=f"{key} 1".encode())
     with connect_as(stack, "postgres", "superuser") as holder, ThreadPoolExecutor(1) as beside:
@@ -186,19 +187,13 @@ def test_an_object_that_is_overwritten_after_it_was_listed_is_passed(stack, s3, 
                 (bucket, keys[:-1]),
             )
             migration = beside.submit(migrated, stack, gateway, bucket)
-            wait_until(lambda: is_waited_for(superuser, holder), "a move that waits", BOUND_S)
+            wait_until(lambda: blocked_by(superuser, holder.info.backend_pid), "a move that waits", BOUND_S)
             before = files(stack)
             s3.put_object(Bucket=bucket, Key=keys[-1], Body=f"{keys[-1]} 2".encode())
             wait_until(lambda: before - files(stack), "the removal of the old bytes", BOUND_S)
-        assert migration.result()["objects"] == MOVED_AT_A_TIME
-    for key, version in zip(keys, [1] * MOVED_AT_A_TIME + [2], strict=True):
+        assert migration.result()["objects"] == HELD
+    for key, version in zip(keys, [1] * HELD + [2], strict=True):
         assert read(gateway.s3(stack), bucket, key) == f"{key} {version}".encode(), key
-
-
-def is_waited_for(superuser, holder) -> bool:
-    """Whether a session waits for a lock of this one."""
-    query = "SELECT EXISTS (SELECT FROM pg_stat_activity a WHERE %s = ANY (pg_blocking_pids(a.pid)))"
-    return superuser.execute(query, (holder.info.backend_pid,)).fetchone()[0]
 
 
 @pytest.mark.parametrize("killed", ["gateway", "command"])

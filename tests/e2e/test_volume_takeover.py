@@ -19,6 +19,7 @@ from tests.support.volume_blocks import blocks
 
 from .another_gateway import running
 from .clients import connect_as
+from .inspection import blocked_by
 from .uploads import refused
 from .volume_gateway import BOUND_S, KIB, VolumeGateway, assert_all_read, make, put_some
 
@@ -138,16 +139,6 @@ def stopped_behind_the_fence(stack, sql, holder, gateway: VolumeGateway, bucket:
             second.start()
             wait_until(lambda: blocked_by(sql, waiting), "the new epoch, which waits for the put", BOUND_S)
         yield put, second
-
-
-def blocked_by(sql, process: int) -> int | None:
-    """A client's session that waits for a lock of this one."""
-    found = sql.execute(
-        "SELECT a.pid FROM pg_stat_activity a"
-        " WHERE a.backend_type = 'client backend' AND %s = ANY (pg_blocking_pids(a.pid)) ORDER BY a.pid LIMIT 1",
-        (process,),
-    ).fetchone()
-    return found[0] if found else None
 
 
 @pytest.mark.faults

@@ -92,8 +92,8 @@ async fn written(bench: &Bench, report: &mut Report, services: [&Service; 2]) ->
     }
     report.paragraph(&format!(
         "Bytes of WAL an object: {COUNTED} objects by {COUNTED_CONNECTIONS} connections, after a vacuum and a checkpoint, so pages \
-         that are written whole are included. On disk: in `mantle.inline` with its index, before overwrites. The volume's own bytes are not \
-         in the WAL.",
+         that are written whole are included. On disk: in `mantle.inline` with its index, before overwrites. The \
+         volume's own bytes are not in the WAL.",
     ));
     report.table("size | bytes in | put: WAL | overwrite: WAL | delete: WAL | on disk in PostgreSQL", &table);
     Ok(())
