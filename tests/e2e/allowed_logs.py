@@ -19,6 +19,11 @@ ALLOWED: list[tuple[str, str, str]] = [
     ),
     (
         "postgresql",
+        r"gateway@mantle FATAL:  connection to client lost",
+        "a gateway that stops does not wait for the reads of its background tasks",
+    ),
+    (
+        "postgresql",
         r"FATAL:  terminating background worker .mantle worker. due to administrator command",
         "a server that is stopped while its worker runs a statement",
     ),

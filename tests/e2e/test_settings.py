@@ -4,9 +4,11 @@ The settings that the services' roles depend on are pinned, so other settings do
 mutation gets a clear answer, readiness and check_cluster say why, and everything recovers once they are.
 """
 
+import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -222,14 +224,55 @@ def not_ready(stack, reason: str) -> str | None:
 )
 def test_a_set_that_a_client_left_in_the_pooler_heals(stack, bucket, rest, left):
     """No setting of the role is to blame, so its session is ended."""
-    where = {"host": "127.0.0.1", "port": stack.layout.pgbouncer_port, "dbname": "mantle", "user": "gateway"}
-    password = secret.read(stack.layout, "gateway")
-    with psycopg.connect(**where, password=password, autocommit=True, prepare_threshold=None) as client:
+    with through_pooler(stack) as client:
         client.execute(f"SET {left}")
         assert client.execute("SELECT mantle.mutation_fault_code() IS NOT NULL").fetchone() == (True,)
     for number in range(10):
         rest.mkdir(bucket, f"after-{number}")
     wait_until(lambda: probe(stack)[0] == 200, "readiness", READY_BOUND_S)
+
+
+@pytest.mark.faults
+@pytest.mark.allows("gateway", r"the database refuse[ds]")
+@pytest.mark.allows("postgresql", r"gateway@mantle ")
+@pytest.mark.allows("pgbouncer", r"terminating connection|server conn crashed|got packet 'E' from server")
+def test_a_slow_session_that_refuses_is_ended_and_no_other(stack, bucket, rest, superuser):
+    """PostgreSQL sends an error before its session is ready again. Meanwhile the pooler offers other sessions."""
+    with through_pooler(stack) as refusing, through_pooler(stack) as sound, refusing.transaction():
+        pid = refusing.execute("SELECT pg_backend_pid()").fetchone()[0]
+        refusing.execute("SET default_transaction_isolation = 'serializable'")
+        with sound.transaction():
+            assert sound.execute("SELECT pg_backend_pid()").fetchone()[0] != pid
+    # The pooler offers first what was given back last.
+    sessions = superuser.execute("SELECT pid FROM pg_stat_activity WHERE usename = 'gateway' AND pid <> %s", (pid,))
+    others = [stack.pgbouncer.process.pid(), stack.gateway.process.pid(), *(other for (other,) in sessions)]
+    with last_on_one_processor(pid, others):
+        rest.mkdir(bucket, "after")
+    wait_until(lambda: probe(stack)[0] == 200, "readiness", READY_BOUND_S)
+
+
+def through_pooler(stack) -> psycopg.Connection:
+    where = {"host": "127.0.0.1", "port": stack.layout.pgbouncer_port, "dbname": "mantle", "user": "gateway"}
+    return psycopg.connect(
+        **where, password=secret.read(stack.layout, "gateway"), autocommit=True, prepare_threshold=None
+    )
+
+
+@contextmanager
+def last_on_one_processor(pid: int, others: list[int]) -> Iterator[None]:
+    """All of these processes get one processor, and the first goes on only when no other has anything to do."""
+    processors = os.sched_getaffinity(0)
+    threads = [int(thread.name) for of in (pid, *others) for thread in Path(f"/proc/{of}/task").iterdir()]
+    for thread in threads:
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(thread, {min(processors)})
+    os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
+    try:
+        yield
+    finally:
+        for thread in threads:
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(thread, processors)
 
 
 @restarts

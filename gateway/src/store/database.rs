@@ -114,10 +114,8 @@ impl Database {
             let again = match fault {
                 Fault::Conflict(_) => attempt < CONFLICT_RETRIES_MAX && is_time_left,
                 Fault::Lost(_) => !statement.is_sent_once && attempt < LOST_RETRIES_MAX && is_time_left,
-                // Nothing has changed, and another session may accept it.
-                Fault::Mantle(ErrorCode::WrongIsolation | ErrorCode::WeakCommit) => {
-                    attempt < CONFLICT_RETRIES_MAX && is_time_left && self.end_stale_session().await
-                }
+                // Nothing has changed, and another session accepts it.
+                Fault::StaleSession(_) => attempt < CONFLICT_RETRIES_MAX && is_time_left,
                 _ => false,
             };
             *lost |= matches!(fault, Fault::Lost(_));
@@ -160,13 +158,9 @@ impl Database {
     }
 
     /// Ends a session that refuses mutations although a new one would not: it began before a setting was changed back,
-    /// or has another client's SET. The pooler chooses the session; usually it is that of the last statement. `false`:
-    /// new sessions refuse them too, or the database does not answer.
-    pub async fn end_stale_session(&self) -> bool {
-        match self.query_once(&sql::END_STALE_SESSION, &[]).await {
-            Ok(rows) => rows.first().is_some_and(|row| rows::get(row, "is_sound").unwrap_or(false)),
-            Err(fault) => matches!(fault, Fault::Lost(_)),
-        }
+    /// or has another client's SET. The pooler chooses the session; usually it is that of the last statement.
+    pub async fn end_stale_session(&self) {
+        let _ = self.query_once(&sql::END_STALE_SESSION, &[]).await;
     }
 
     /// Ends a session whose statements are cancelled after milliseconds.
@@ -199,8 +193,15 @@ impl Database {
         };
         seconds(statement.name).record(started.elapsed());
         let Ok(answer) = answer else { return Err(Fault::Unavailable("no answer in time".to_owned())) };
+        let mut answer = answer.map_err(Fault::of);
+        if let Err(Fault::Mantle(code @ (ErrorCode::WrongIsolation | ErrorCode::WeakCommit))) = answer {
+            let ending = timeout(self.answer_wait, client.end_stale_session()).await;
+            if ending.map_err(|_| Fault::Mantle(code))? {
+                answer = Err(Fault::StaleSession(code));
+            }
+        }
         client.put_back();
-        let rows = answer.map_err(Fault::of)?;
+        let rows = answer?;
         if statement.mutates && self.unconfirmed.count() != unconfirmed {
             return Err(Fault::Mantle(ErrorCode::UnknownOutcome));
         }
@@ -219,6 +220,16 @@ impl InUse {
         match &self.0 {
             Some(client) => client.query_typed(statement.text, params).await,
             None => Ok(Vec::new()),
+        }
+    }
+
+    /// As [`Database::end_stale_session`], for the session of the last statement, which failed. PostgreSQL sends an error
+    /// before the session is ready again. Until then the pooler keeps the session for this connection, and would give
+    /// another connection another session. `false`: new sessions refuse mutations too, or the database does not answer.
+    async fn end_stale_session(&self) -> bool {
+        match self.query(&sql::END_STALE_SESSION, &[]).await.map_err(Fault::of) {
+            Ok(rows) => rows.first().is_some_and(|row| rows::get(row, "is_sound").unwrap_or(false)),
+            Err(fault) => matches!(fault, Fault::Lost(_)),
         }
     }
 

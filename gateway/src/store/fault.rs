@@ -34,6 +34,8 @@ const SHARDS_THAT_LEFT: [&str; 8] = [
 pub enum Fault {
     /// One of Mantle's SQLSTATEs: an answer.
     Mantle(ErrorCode),
+    /// The session refused a mutation that a new one would accept. It was told to end. Nothing changed, and a retry may succeed.
+    StaleSession(ErrorCode),
     /// A conflict (serialization, deadlock, lock timeout) rolled the transaction back. A retry may succeed.
     Conflict(tokio_postgres::Error),
     /// The connection broke after the statement may have been sent.
@@ -122,7 +124,7 @@ impl Fault {
     pub fn is_undone(&self) -> bool {
         match self {
             Self::Mantle(code) => *code != ErrorCode::UnknownOutcome,
-            Self::Conflict(_) | Self::Unavailable(_) => true,
+            Self::StaleSession(_) | Self::Conflict(_) | Self::Unavailable(_) => true,
             Self::Lost(_) | Self::Unexpected(_) => false,
         }
     }
@@ -135,6 +137,9 @@ impl Fault {
                 tracing::error!(statement, %code, "the database refused a call for a fault of the service");
             }
             Self::Mantle(_) => {}
+            Self::StaleSession(code) => {
+                tracing::warn!(statement, %code, "the database refuses changes in old sessions")
+            }
             Self::Conflict(cause) if cause.code() == Some(&SqlState::INTERNAL_ERROR) => {
                 tracing::warn!(statement, cause = describe(cause), "a shard is not found where it is said to be");
             }
@@ -151,7 +156,9 @@ impl Fault {
         match self {
             Self::Mantle(code) => code.into(),
             Self::Lost(_) if mutates => ErrorCode::UnknownOutcome.into(),
-            Self::Conflict(_) | Self::Lost(_) | Self::Unavailable(_) => ErrorCode::DatabaseUnavailable.into(),
+            Self::StaleSession(_) | Self::Conflict(_) | Self::Lost(_) | Self::Unavailable(_) => {
+                ErrorCode::DatabaseUnavailable.into()
+            }
             Self::Unexpected(_) => ErrorCode::Internal.into(),
         }
     }
