@@ -195,8 +195,10 @@ impl Database {
         let Ok(answer) = answer else { return Err(Fault::Unavailable("no answer in time".to_owned())) };
         let mut answer = answer.map_err(Fault::of);
         if let Err(Fault::Mantle(code @ (ErrorCode::WrongIsolation | ErrorCode::WeakCommit))) = answer {
-            let ending = timeout(self.answer_wait, client.end_stale_session()).await;
-            if ending.map_err(|_| Fault::Mantle(code))? {
+            let Ok(accepts) = timeout(self.answer_wait, client.end_stale_session()).await else {
+                return Err(Fault::StaleSession(code));
+            };
+            if accepts {
                 answer = Err(Fault::StaleSession(code));
             }
         }
@@ -225,11 +227,16 @@ impl InUse {
 
     /// As [`Database::end_stale_session`], for the session of the last statement, which failed. PostgreSQL sends an error
     /// before the session is ready again. Until then the pooler keeps the session for this connection, and would give
-    /// another connection another session. `false`: new sessions refuse mutations too, or the database does not answer.
+    /// another connection another session. `false`: new sessions refuse mutations too.
     async fn end_stale_session(&self) -> bool {
         match self.query(&sql::END_STALE_SESSION, &[]).await.map_err(Fault::of) {
             Ok(rows) => rows.first().is_some_and(|row| rows::get(row, "is_sound").unwrap_or(false)),
-            Err(fault) => matches!(fault, Fault::Lost(_)),
+            Err(Fault::Lost(_)) => true,
+            // It may cancel statements, too.
+            Err(_) => {
+                let _ = self.query(&sql::END_CUTTING_SESSION, &[]).await;
+                true
+            }
         }
     }
 

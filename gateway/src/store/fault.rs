@@ -34,7 +34,7 @@ const SHARDS_THAT_LEFT: [&str; 8] = [
 pub enum Fault {
     /// One of Mantle's SQLSTATEs: an answer.
     Mantle(ErrorCode),
-    /// The session refused a mutation that a new one would accept. It was told to end. Nothing changed, and a retry may succeed.
+    /// The session refused a mutation that a new one may accept. It was told to end. Nothing changed.
     StaleSession(ErrorCode),
     /// A conflict (serialization, deadlock, lock timeout) rolled the transaction back. A retry may succeed.
     Conflict(tokio_postgres::Error),

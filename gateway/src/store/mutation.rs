@@ -231,6 +231,7 @@ mod tests {
         let of = |fault| failure(fault, NewDirectory::STATEMENT, 2);
         assert_eq!(of(Fault::Mantle(ErrorCode::BatchTooLarge)), Failure::Singly { lost: false });
         assert_eq!(of(Fault::Mantle(ErrorCode::WrongIsolation)), Failure::Singly { lost: false });
+        assert_eq!(of(Fault::StaleSession(ErrorCode::WrongIsolation)), Failure::Singly { lost: false });
         assert_eq!(of(Fault::Mantle(ErrorCode::UnknownOutcome)), Failure::ForAll(ErrorCode::UnknownOutcome.into()));
         assert_eq!(of(Fault::Unavailable("gone".into())), Failure::ForAll(ErrorCode::DatabaseUnavailable.into()));
     }
