@@ -23,6 +23,11 @@ ALLOWED: list[tuple[str, str, str]] = [
         "a gateway that stops does not wait for the reads of its background tasks",
     ),
     (
+        "gateway",
+        r"could not remove bytes; the sweeper will.*task \d+ was cancelled",
+        "a gateway that stops does not wait for files that it removes",
+    ),
+    (
         "postgresql",
         r"FATAL:  terminating background worker .mantle worker. due to administrator command",
         "a server that is stopped while its worker runs a statement",
