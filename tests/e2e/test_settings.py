@@ -248,10 +248,13 @@ def test_a_slow_session_that_refuses_is_ended_and_no_other(stack, bucket, rest, 
     others = [stack.pgbouncer.process.pid(), stack.gateway.process.pid(), *(other for (other,) in sessions)]
     with last_on_one_processor(pid, others):
         rest.mkdir(bucket, "after")
+    ended = sql.SQL("SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = {})").format(pid)
+    wait_until(lambda: superuser.execute(ended).fetchone()[0], "the end of the session", READY_BOUND_S)
     wait_until(lambda: probe(stack)[0] == 200, "readiness", READY_BOUND_S)
 
 
 def through_pooler(stack) -> psycopg.Connection:
+    """A client of PgBouncer beside the gateway, with the same role."""
     where = {"host": "127.0.0.1", "port": stack.layout.pgbouncer_port, "dbname": "mantle", "user": "gateway"}
     return psycopg.connect(
         **where, password=secret.read(stack.layout, "gateway"), autocommit=True, prepare_threshold=None

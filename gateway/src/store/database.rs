@@ -114,7 +114,7 @@ impl Database {
             let again = match fault {
                 Fault::Conflict(_) => attempt < CONFLICT_RETRIES_MAX && is_time_left,
                 Fault::Lost(_) => !statement.is_sent_once && attempt < LOST_RETRIES_MAX && is_time_left,
-                // Nothing has changed, and another session accepts it.
+                // Nothing has changed, and another session may accept it.
                 Fault::StaleSession(_) => attempt < CONFLICT_RETRIES_MAX && is_time_left,
                 _ => false,
             };
@@ -232,7 +232,7 @@ impl InUse {
         match self.query(&sql::END_STALE_SESSION, &[]).await.map_err(Fault::of) {
             Ok(rows) => rows.first().is_some_and(|row| rows::get(row, "is_sound").unwrap_or(false)),
             Err(Fault::Lost(_)) => true,
-            // It may cancel statements, too.
+            // It could not answer, perhaps because it cancels its statements after a millisecond. A retry meets another session.
             Err(_) => {
                 let _ = self.query(&sql::END_CUTTING_SESSION, &[]).await;
                 true

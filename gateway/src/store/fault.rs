@@ -230,4 +230,11 @@ mod tests {
         assert_eq!(kind("MT010", "pl_exec.c"), Kind::Mantle(ErrorCode::NotFound));
         assert_eq!(kind("55000", "xlogfuncs.c"), Kind::Unavailable);
     }
+
+    #[test]
+    fn only_a_refusal_of_new_sessions_too_is_final() {
+        let code = |fault: Fault| fault.into_error("mkdir", true).code();
+        assert_eq!(code(Fault::StaleSession(ErrorCode::WrongIsolation)), ErrorCode::DatabaseUnavailable);
+        assert_eq!(code(Fault::Mantle(ErrorCode::WrongIsolation)), ErrorCode::WrongIsolation);
+    }
 }
